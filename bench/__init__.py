@@ -1,0 +1,1 @@
+"""Benchmarks with --json; none of them is a test."""

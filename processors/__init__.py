@@ -1,0 +1,1 @@
+"""Pure folds, one file a view. No I/O, no clock, no client."""

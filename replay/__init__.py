@@ -1,0 +1,1 @@
+"""Read the log from anywhere, fold it again and compare views."""

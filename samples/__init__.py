@@ -1,0 +1,1 @@
+"""Provider exchanges written for this project, one JSON object a line."""

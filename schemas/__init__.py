@@ -1,0 +1,1 @@
+"""Schemas are data; read them through `turnlog.events`."""

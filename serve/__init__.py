@@ -1,0 +1,1 @@
+"""Front doors: the `turnlog` command and, later, HTTP."""

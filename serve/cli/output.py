@@ -1,0 +1,32 @@
+"""Printing: one JSON object a line for programs, aligned text for people."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import click
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+console = Console(soft_wrap=True)
+
+
+def json_line(value: Mapping[str, Any]) -> None:
+    """Print one object on one line."""
+    click.echo(orjson.dumps(value).decode())
+
+
+def table(rows: Iterable[Mapping[str, Any]], columns: list[str], title: str | None = None) -> None:
+    """Print rows under their column names; numbers to the right."""
+    out = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    rows = list(rows)
+    for name in columns:
+        numeric = any(isinstance(row.get(name), int | float) for row in rows)
+        out.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        out.add_row(*(_cell(row.get(name)) for name in columns))
+    console.print(out)
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,1 @@
+"""Where views land. I/O only, no business rules."""

@@ -1,0 +1,1 @@
+"""Packfiles in S3."""

@@ -1,0 +1,1 @@
+"""The one catalogue of topics, and what creates and verifies them."""
