@@ -1,0 +1,149 @@
+"""How far each view is: committed offsets of its group against the ends of its topics.
+
+A view commits an offset only when what lies before it is durable in the view's own store, so the
+committed offset is its durable position.
+"""
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, NamedTuple, cast
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from streams.views import View
+from turnlog.config import Config
+from turnlog.errors import Unavailable
+from turnlog.kafka import client_settings
+
+logger = logging.getLogger(__name__)
+
+Partition = tuple[str, int]
+Offsets = Mapping[Partition, int]
+REQUEST_TIMEOUT_S = 5.0
+
+
+class Lag(NamedTuple):
+    """Distance of a view from the end of its topics.
+
+    Attributes:
+        events: records not yet durable in the view.
+        seconds: age of the oldest of them by its append time, 0 when there is none.
+    """
+
+    events: int
+    seconds: float
+
+
+class Progress:
+    """Reads positions; one admin connection, no group membership."""
+
+    def __init__(self, config: Config) -> None:
+        self._settings = client_settings(config)
+        self._admin = AdminClient(self._settings)
+
+    def ends(self, topics: Iterable[str]) -> dict[Partition, int]:
+        """Return the next offset of every partition as it is now (transactions included).
+
+        Raises:
+            Unavailable: Kafka does not answer.
+        """
+        return self._offsets(self._partitions(topics), OffsetSpec.latest())
+
+    def committed(self, view: View) -> dict[Partition, int]:
+        """Return the next offset that the view will read; partitions it never committed are left out.
+
+        Raises:
+            Unavailable: Kafka does not answer.
+        """
+        request = [ConsumerGroupTopicPartitions(view.group)]
+        futures = self._admin.list_consumer_group_offsets(
+            request, request_timeout=REQUEST_TIMEOUT_S
+        )
+        found = _result(futures[view.group]).topic_partitions
+        return {
+            (part.topic, part.partition): part.offset
+            for part in found
+            if part.topic in view.topics and part.offset >= 0
+        }
+
+    def behind(self, view: View, ends: Offsets) -> dict[Partition, tuple[int, int]]:
+        """Return `{partition: (position, end)}` where the view has not reached the given ends."""
+        done = self.committed(view)
+        missing = [part for part in ends if part not in done and ends[part] > 0]
+        # Retention may have removed the beginning of a partition that was never committed.
+        starts = self._offsets(missing, OffsetSpec.earliest()) if missing else {}
+        position = {part: done.get(part, starts.get(part, 0)) for part in ends}
+        return {
+            part: (position[part], end) for part, end in ends.items() if position[part] < end
+        }
+
+    def lag(self, view: View) -> Lag:
+        """Return how far the view is behind the ends of its topics now."""
+        behind = self.behind(view, self.ends(view.topics))
+        if not behind:
+            return Lag(0, 0.0)
+        events = sum(end - position for position, end in behind.values())
+        return Lag(events, self._age_s(behind))
+
+    def _age_s(self, behind: Mapping[Partition, tuple[int, int]]) -> float:
+        """Return the age of the oldest waiting record, by its append time."""
+        consumer = Consumer(self._settings | {"group.id": "turnlog.progress", **_READ_ONLY})
+        try:
+            consumer.assign([TopicPartition(t, p, at) for (t, p), (at, _) in behind.items()])
+            oldest_ms = _oldest_ms(consumer, len(behind))
+        finally:
+            consumer.close()
+        return max(0.0, round(time.time() - oldest_ms / 1000, 1)) if oldest_ms else 0.0
+
+    def _partitions(self, topics: Iterable[str]) -> list[Partition]:
+        try:
+            known = self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+        except KafkaException as error:
+            raise Unavailable(f"Kafka does not answer: {_reason(error)}") from error
+        return [(t, p) for t in topics if t in known for p in known[t].partitions]
+
+    def _offsets(self, partitions: Iterable[Partition], spec: OffsetSpec) -> dict[Partition, int]:
+        wanted = {TopicPartition(topic, number): spec for topic, number in partitions}
+        if not wanted:
+            return {}
+        futures = self._admin.list_offsets(wanted, request_timeout=REQUEST_TIMEOUT_S)
+        return {
+            (part.topic, part.partition): _result(future).offset
+            for part, future in futures.items()
+        }
+
+
+_READ_ONLY: dict[str, Any] = {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
+
+
+def _oldest_ms(consumer: Consumer, partitions: int) -> int:
+    """Return the lowest append time among the first records of the assigned partitions."""
+    seen: dict[Partition, int] = {}
+    deadline = time.monotonic() + 1.0
+    while len(seen) < partitions and time.monotonic() < deadline:
+        for message in consumer.consume(100, 0.1):
+            if message.error() is None:
+                part = (cast(str, message.topic()), cast(int, message.partition()))
+                seen.setdefault(part, message.timestamp()[1])
+    return min(seen.values(), default=0)
+
+
+def _result(future: "Future[Any]") -> Any:
+    try:
+        return future.result(timeout=REQUEST_TIMEOUT_S + 1)
+    except KafkaException as error:
+        raise Unavailable(f"Kafka does not answer: {_reason(error)}") from error
+    except TimeoutError as error:
+        raise Unavailable("Kafka does not answer in time") from error
+
+
+def _reason(error: KafkaException) -> str:
+    return str(error.args[0].name()) if error.args else "unknown"
