@@ -1,0 +1,35 @@
+"""Events: their types, their bytes, their Kafka records, and slices of bytes without decoding."""
+
+from turnlog.events.codec import MAX_RECORD_BYTES, Event, decode, encode
+from turnlog.events.fast import Encoder
+from turnlog.events.records import Headers, Record, key_of, record
+from turnlog.events.schema import TYPES, EventType, by_fingerprint
+from turnlog.events.slices import (
+    Prefix,
+    key_prefixes,
+    prefix,
+    slice_frame,
+    with_frame,
+    without_frame,
+)
+
+__all__ = [
+    "MAX_RECORD_BYTES",
+    "TYPES",
+    "Encoder",
+    "Event",
+    "EventType",
+    "Headers",
+    "Prefix",
+    "Record",
+    "by_fingerprint",
+    "decode",
+    "encode",
+    "key_of",
+    "key_prefixes",
+    "prefix",
+    "record",
+    "slice_frame",
+    "with_frame",
+    "without_frame",
+]

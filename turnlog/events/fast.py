@@ -1,0 +1,202 @@
+"""The fast way to an event's bytes: what stays the same within a run is packed once.
+
+Measured side by side (2 cores, Python 3.11, a chunk batch of 29 fields): fastavro with filled-in
+defaults 30 us, this 4 us. The bytes are the same, which a property test over all types holds.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, lru_cache
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from turnlog.errors import UsageError
+from turnlog.events.codec import REFUSALS, checked_size, complete
+from turnlog.events.pack import Pack, packer, varint
+from turnlog.events.records import (
+    STREAM_TOPICS,
+    Record,
+    partition_by,
+    record_key,
+    require_subject,
+    run_headers,
+)
+from turnlog.events.schema import COMMON, COMMON_FIELDS, Field, event_type
+from turnlog.events.shapes import shape_of
+from turnlog.events.slices import EVENT_ID_BYTES
+from turnlog.ids import uuid_text
+
+_VARYING = frozenset(field.name for field in COMMON[3:10])
+"""event_id, frame, content_mac, seq, producer_seq, occurred_at_us, may_repeat."""
+
+_CONSTANT = (*COMMON[:3], *COMMON[10:])
+_CONSTANT_NAMES = frozenset(field.name for field in _CONSTANT)
+
+Parts = Callable[[Mapping[str, Any], Callable[..., Any]], tuple[bytes, ...]]
+
+# One expression a field instead of a loop over fields: 1.4 us of 5.3 for a chunk batch. What is
+# filled in are names of fields out of our own schema files.
+_SOURCE = """
+def make(head, middle, constants):
+    {constants}
+    def parts(varying, get):
+        event_id, frame, mac = varying["event_id"], get("frame", b""), get("content_mac", b"")
+        if len(event_id) != EVENT_ID_BYTES:
+            raise ValueError("an event id has 16 bytes")
+        return (
+            head,
+            event_id,
+            varint(len(frame)),
+            frame,
+            varint(len(mac)),
+            mac,
+            varint(get("seq", 0)),
+            varint(get("producer_seq", 0)),
+            varint(varying["occurred_at_us"]),
+            b"\\1" if get("may_repeat") else b"\\0",
+            middle,
+            {own}
+        )
+    return parts
+"""
+
+
+def _pack(field: Field) -> Pack:
+    """Return what packs a field's value after bringing it into its shape."""
+    pack, shape = packer(field.type), shape_of(field)
+    if shape is None:
+        return pack
+    return lambda value: pack(shape(value))
+
+
+_COMMON_PACKS = [_pack(field) for field in _CONSTANT]
+
+
+@lru_cache(maxsize=4096)
+def _common(values: tuple[Any, ...]) -> tuple[bytes, bytes]:
+    """Pack the common constants, once for all of a run's encoders: 12 us for each otherwise."""
+    packed = [pack(value) for pack, value in zip(_COMMON_PACKS, values, strict=True)]
+    return b"".join(packed[:3]), b"".join(packed[3:])
+
+
+class _Plan(NamedTuple):
+    """How events of one type are put together when some of its own fields are constants.
+
+    Attributes:
+        free: Names that an event may bring.
+        groups: Own constants that stand beside each other, in order.
+        packs: What packs each own field.
+        make: Returns the function that lists an event's parts, for the packed constants.
+    """
+
+    free: frozenset[str]
+    groups: list[list[str]]
+    packs: dict[str, Pack]
+    make: Callable[[bytes, bytes, list[bytes]], Parts]
+
+    def constants(self, values: Mapping[str, Any]) -> list[bytes]:
+        """Return the own constants packed, those beside each other together."""
+        return [b"".join(self.packs[name](values[name]) for name in names) for names in self.groups]
+
+
+@cache
+def _own(type: str) -> frozenset[str]:
+    return frozenset(field.name for field in event_type(type).fields[COMMON_FIELDS:])
+
+
+@cache
+def _plan(type: str, constant: frozenset[str]) -> _Plan:
+    own = event_type(type).fields[COMMON_FIELDS:]
+    packs = {field.name: _pack(field) for field in own}
+    names: dict[str, Any] = {"varint": varint, "EVENT_ID_BYTES": EVENT_ID_BYTES}
+    groups: list[list[str]] = []
+    lines: list[str] = []
+    for fixed, fields in groupby(own, lambda field: field.name in constant):
+        if fixed:
+            lines.append(f"constant_{len(groups)},")
+            groups.append([field.name for field in fields])
+        else:
+            lines += _free_lines(fields, packs, names)
+    unpack = "".join(f"constant_{n}, " for n in range(len(groups)))
+    unpack = f"{unpack}= constants" if unpack else ""
+    exec(_SOURCE.format(constants=unpack, own="\n            ".join(lines)), names)
+    return _Plan(_VARYING | packs.keys() - constant, groups, packs, names["make"])
+
+
+def _free_lines(
+    fields: Iterable[Field], packs: Mapping[str, Pack], names: dict[str, Any]
+) -> list[str]:
+    lines = []
+    for field in fields:
+        name = field.name
+        names[f"pack_{name}"], names[f"default_{name}"] = packs[name], field.default
+        lines.append(f'pack_{name}(get("{name}", default_{name})),')
+    return lines
+
+
+class Encoder:
+    """Writes events of one type that share their constants, byte for byte as `encode` would.
+
+    Args:
+        type: Event type.
+        constants: Values of org, conversation and run, of the fields that are constant for a run
+            (the eleventh to the last of the common ones) and of any own fields of the type. What
+            is left out takes its default; own fields that are left out may differ from event to
+            event.
+
+    Raises:
+        UsageError: no such type, or a constant that does not fit it.
+    """
+
+    def __init__(self, type: str, constants: Mapping[str, Any]) -> None:
+        self._kind = kind = event_type(type)
+        wrong = constants.keys() - _own(type) - _CONSTANT_NAMES
+        if wrong or "org" not in constants:
+            what = f"{min(wrong)} is no constant" if wrong else "org is needed"
+            raise UsageError(f"encoder of {type}: {what}")
+        self._constants = {f.name: constants.get(f.name, f.default) for f in _CONSTANT}
+        require_subject(kind, self._constants)
+        plan = _plan(type, _own(type) & constants.keys())
+        self._free = plan.free
+        try:
+            head, middle = _common(tuple(self._constants.values()))
+            self._parts = plan.make(kind.header + head, middle, plan.constants(constants))
+        except REFUSALS as error:
+            raise UsageError(f"encoder of {type}: a constant does not fit its field") from error
+        self._before, self._after = run_headers(kind, self._constants)
+        self._key = record_key(kind, self._constants) if kind.topic in STREAM_TOPICS else b""
+        self._constants.update(constants)
+
+    def encode(self, varying: Mapping[str, Any]) -> bytes:
+        """Return an event in single-object encoding.
+
+        Args:
+            varying: `event_id`, `occurred_at_us` and, where they are not the default, the other
+                common fields that vary, and the type's own fields that are no constants.
+
+        Raises:
+            UsageError: a field is missing, unknown or a constant, or does not fit.
+            TooLarge: the value is over 950,000 bytes.
+        """
+        if not varying.keys() <= self._free:
+            raise UsageError(f"{self._kind.name}: {min(varying.keys() - self._free)} is not free")
+        try:
+            value = b"".join(self._parts(varying, varying.get))
+        except REFUSALS as error:
+            raise UsageError(f"{self._kind.name}: a value does not fit its field") from error
+        return checked_size(self._kind.name, value)
+
+    def record(self, varying: Mapping[str, Any]) -> Record:
+        """Return the Kafka record of an event, equal to that of `turnlog.events.record`.
+
+        Raises:
+            UsageError: a field is missing, unknown or a constant, or does not fit.
+            TooLarge: the value is over 950,000 bytes.
+        """
+        value = self.encode(varying)
+        key = by = self._key
+        if not key:
+            body = complete(self._kind, {**self._constants, **varying})
+            key = record_key(self._kind, body)
+            by = partition_by(self._kind, body, key)
+        mark = ("ce_id", uuid_text(varying["event_id"]).encode())
+        return Record(self._kind.topic, key, value, [*self._before, mark, *self._after], by)

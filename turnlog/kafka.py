@@ -1,0 +1,226 @@
+"""Kafka clients as every part sets them up (`faust-kafka.md` section 4 has the reasons)."""
+
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+    murmur2,
+)
+from confluent_kafka.admin import AdminClient
+
+from turnlog.config import Config
+from turnlog.errors import Unavailable
+
+logger = logging.getLogger(__name__)
+# Where nobody set logging up (a command, a notebook), librdkafka's remarks stay out of the output.
+logger.addHandler(logging.NullHandler())
+
+ANSWER_S = 10.0
+"""How long a broker may take over one request before it counts as away."""
+
+_NO_LEADER_YET = frozenset(
+    (
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    )
+)
+
+SILENCE_S = 30.0
+"""How long reading may make no progress before the broker counts as away."""
+
+
+def client_settings(config: Config) -> dict[str, Any]:
+    """Return what every client needs.
+
+    Without a logger librdkafka writes a line to stderr every 50 ms while a broker is away.
+
+    Raises:
+        UsageError: Kafka has no address.
+    """
+    return {
+        "bootstrap.servers": config.need("kafka"),
+        "logger": logger,
+        "log.connection.close": False,
+        "reconnect.backoff.ms": 100,
+        "reconnect.backoff.max.ms": 2_000,
+        "enable.metrics.push": False,
+    }
+
+
+def producer_settings(config: Config) -> dict[str, Any]:
+    """Return an idempotent producer's settings.
+
+    `murmur2_random` puts a key where Java, aiokafka and Faust put it; librdkafka's own default
+    does not. Idempotence is one producer session's: repeats across restarts are told by event id.
+
+    Raises:
+        UsageError: Kafka has no address.
+    """
+    return {
+        **client_settings(config),
+        "enable.idempotence": True,
+        "acks": "all",
+        "partitioner": "murmur2_random",
+        "compression.type": "zstd",
+        "linger.ms": 5,
+        "batch.size": 1_000_000,
+        "message.max.bytes": 1_000_000,
+        "delivery.timeout.ms": 120_000,
+        "queue.buffering.max.kbytes": 1_048_576,
+    }
+
+
+def reader_settings(config: Config, isolation: str) -> dict[str, Any]:
+    """Return the settings of a consumer that is assigned its partitions and commits nothing.
+
+    Raises:
+        UsageError: Kafka has no address.
+    """
+    return {
+        **client_settings(config),
+        "group.id": "turnlog.reader",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+        "isolation.level": isolation,
+        "queued.max.messages.kbytes": 50_000,
+    }
+
+
+def partition_of(key: bytes, n: int) -> int:
+    """Return the partition of a key among n, as Java's default and `murmur2_random` choose it."""
+    return murmur2(key, n)
+
+
+def partitions_of(config: Config, topic: str) -> list[int]:
+    """Return the partitions that a topic has, sorted.
+
+    Raises:
+        Unavailable: Kafka does not answer, or has no such topic.
+    """
+    try:
+        found = AdminClient(client_settings(config)).list_topics(topic, timeout=ANSWER_S)
+    except KafkaException as error:
+        raise unavailable(error) from error
+    meta = found.topics[topic]
+    if meta.error is not None:
+        raise Unavailable(f"topic {topic}: {meta.error.str()}; `turnlog topics create` makes it")
+    return sorted(meta.partitions)
+
+
+def unavailable(error: KafkaException) -> Unavailable:
+    """Return a client's error as ours."""
+    reason: KafkaError = error.args[0]
+    return Unavailable(f"kafka does not answer: {reason.name()}")
+
+
+def end_offsets(config: Config, topic: str, *, isolation: str = "read_committed") -> dict[int, int]:
+    """Return the offset behind the last record of each partition.
+
+    Under `read_committed` it is the last stable offset: nothing behind it can be read yet.
+
+    Raises:
+        Unavailable: Kafka does not answer, or has no such topic.
+    """
+    partitions = partitions_of(config, topic)
+    consumer = Consumer(reader_settings(config, isolation))
+    try:
+        return {n: _bounds(consumer, topic, n)[1] for n in partitions}
+    finally:
+        consumer.close()
+
+
+def _bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    """Return the first and the end offset; a partition just made may take a moment to answer."""
+    wanted = TopicPartition(topic, partition)
+    deadline = time.monotonic() + ANSWER_S
+    while True:
+        try:
+            bounds = consumer.get_watermark_offsets(wanted, timeout=ANSWER_S)
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > deadline:
+                raise unavailable(error) from error
+            time.sleep(0.1)
+            continue
+        if bounds is None:
+            raise Unavailable("kafka does not answer: no offsets in time")
+        return bounds
+
+
+def read_all(
+    config: Config,
+    topic: str,
+    partitions: Iterable[int] | None = None,
+    *,
+    isolation: str = "read_committed",
+) -> Iterator[Message]:
+    """Yield every record of a topic from its beginning to its end as it is at the first step.
+
+    Records of one partition come in order; partitions interleave.
+
+    Args:
+        config: Where Kafka is.
+        topic: Topic.
+        partitions: Only these; None: all.
+        isolation: `read_committed` leaves out what aborted transactions wrote.
+
+    Raises:
+        Unavailable: Kafka does not answer, has no such topic, or falls silent for 30 s.
+    """
+    wanted = partitions_of(config, topic) if partitions is None else list(partitions)
+    consumer = Consumer(reader_settings(config, isolation))
+    try:
+        bounds = {n: _bounds(consumer, topic, n) for n in wanted}
+        ends = {n: end for n, (start, end) in bounds.items() if end > start}
+        consumer.assign([TopicPartition(topic, n, bounds[n][0]) for n in ends])
+        yield from _until(consumer, ends)
+    finally:
+        consumer.close()
+
+
+def _until(consumer: Consumer, ends: dict[int, int]) -> Iterator[Message]:
+    """Yield records until each partition has reached its end.
+
+    A partition's last offsets may hold no record (transaction marks, aborted or compacted ones):
+    the end-of-partition signal carries the offset that was reached all the same.
+    """
+    open_ends = dict(ends)
+    heard = time.monotonic()
+    while open_ends:
+        messages = consumer.consume(1_000, timeout=0.2)
+        if messages:
+            heard = time.monotonic()
+        elif time.monotonic() - heard > SILENCE_S:
+            raise Unavailable(f"kafka fell silent for {SILENCE_S:.0f} s")
+        for message in messages:
+            yield from _step(message, open_ends)
+
+
+def _step(message: Message, open_ends: dict[int, int]) -> Iterator[Message]:
+    """Yield the message if it is a record below its partition's end; close what is reached."""
+    partition, offset = _place(message)
+    end = open_ends.get(partition)
+    error = message.error()
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        raise Unavailable(f"kafka does not answer: {error.name()}")
+    if end is None:
+        return
+    if error is None and offset < end:
+        yield message
+    if offset + (error is None) >= end:
+        del open_ends[partition]
+
+
+def _place(message: Message) -> tuple[int, int]:
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None and offset is not None
+    return partition, offset
