@@ -1,0 +1,63 @@
+"""The two buckets: content, where deleting deletes, and audit, where nothing can be deleted."""
+
+from typing import TYPE_CHECKING, Any
+
+from turnlog.config import Config
+from turnlog.errors import Unavailable
+
+if TYPE_CHECKING:
+    from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+
+
+def client(config: Config) -> Any:
+    """Return an S3 client for the config's address and key."""
+    import boto3  # type: ignore[import-untyped]
+    from botocore.config import Config as Settings  # type: ignore[import-untyped]
+
+    return boto3.client(
+        "s3",
+        endpoint_url=config.need("s3"),
+        aws_access_key_id=config.s3_access_key,
+        aws_secret_access_key=config.s3_secret_key.get_secret_value(),
+        region_name=config.s3_region,
+        config=Settings(connect_timeout=5, read_timeout=30, retries={"max_attempts": 5}),
+    )
+
+
+def ensure(config: Config) -> None:
+    """Create the buckets that are missing.
+
+    The content bucket has neither versions nor locks, so that no shadow copy of an erased object
+    stays; the audit bucket has both.
+
+    Raises:
+        Unavailable: the store does not answer, refuses the key, or has a bucket of another form.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    s3 = client(config)
+    try:
+        _ensure_one(s3, config.content_bucket, locked=False)
+        _ensure_one(s3, config.audit_bucket, locked=True)
+    except (BotoCoreError, ClientError) as error:
+        raise Unavailable(f"buckets at {config.s3}: {error}") from error
+    finally:
+        s3.close()
+
+
+def _ensure_one(s3: Any, name: str, *, locked: bool) -> None:
+    from botocore.exceptions import ClientError
+
+    try:
+        s3.create_bucket(Bucket=name, ObjectLockEnabledForBucket=locked)
+    except ClientError as error:
+        if _code(error) not in ("BucketAlreadyOwnedByYou", "BucketAlreadyExists"):
+            raise
+    versioned = s3.get_bucket_versioning(Bucket=name).get("Status", "Disabled")
+    if (versioned == "Enabled") != locked:
+        wanted = "versioning and Object Lock" if locked else "no versioning"
+        raise Unavailable(f"bucket {name} needs {wanted}, but its versioning is {versioned}")
+
+
+def _code(error: "ClientError") -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))

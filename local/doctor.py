@@ -1,0 +1,113 @@
+"""What this machine has and lacks for the local stack, and how to get it."""
+
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from local import kafka, seaweed, valkey
+from local.kafka import jars
+from turnlog.config import Config
+from turnlog.errors import TurnlogError, Unavailable
+
+_JAVA = 17
+_PYTHON = (3, 11)
+_FILES = 1024
+_FREE_BYTES = 2 << 30
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    check: str
+    ok: bool
+    found: str
+    remedy: str
+
+
+def examine(config: Config) -> list[Finding]:
+    """Look at everything that the local stack needs."""
+    return [
+        _python(),
+        _found("java", _java, "install Java 17 or newer (Debian: openjdk-17-jre-headless)"),
+        _kafka(config.home),
+        _found("s3", seaweed.binary, "install the project's locked dependencies: make setup"),
+        _found("redis", valkey.binary, "install the project's locked dependencies: make setup"),
+        _found("clickhouse", _chdb, "install the project's locked dependencies: make setup"),
+        _home(config.home),
+        _disk(config.home),
+        _files(),
+    ]
+
+
+def _found(check: str, look: Callable[[], str], remedy: str) -> Finding:
+    try:
+        return Finding(check, True, look(), "")
+    except TurnlogError as error:
+        return Finding(check, False, str(error), remedy)
+
+
+def _python() -> Finding:
+    found = ".".join(map(str, sys.version_info[:3]))
+    ok = sys.version_info >= _PYTHON
+    return Finding("python", ok, found, "" if ok else "install Python 3.11 or newer")
+
+
+def _java() -> str:
+    path = kafka.java()
+    done = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30)
+    match = re.search(r'version "(\d+)([^"]*)"', done.stderr)
+    if match is None or int(match[1]) < _JAVA:
+        said = match[0] if match else "without a version"
+        raise Unavailable(f"{path} is Java {said}; Kafka needs {_JAVA}")
+    return f"{match[1]}{match[2]} ({path})"
+
+
+def _kafka(home: Path) -> Finding:
+    folder = jars.find(home)
+    if folder is not None:
+        return Finding("kafka", True, f"{jars.version()} ({folder})", "")
+    remedy = "turnlog doctor --fetch"
+    try:
+        jars.maven()
+    except Unavailable:
+        remedy = f"install Maven (Debian: maven), then {remedy}"
+    return Finding("kafka", False, f"{jars.version()} was not fetched yet", remedy)
+
+
+def _chdb() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"chDB {version('chdb')}"
+    except PackageNotFoundError as error:
+        raise Unavailable("chDB is not installed") from error
+
+
+def _home(home: Path) -> Finding:
+    at = _nearest(home)
+    ok = os.access(at, os.W_OK | os.X_OK)
+    remedy = "" if ok else f"set TURNLOG_HOME to a folder that you may write to; {at} is not"
+    return Finding("home", ok, str(home), remedy)
+
+
+def _nearest(path: Path) -> Path:
+    return next(folder for folder in (path, *path.parents) if folder.exists())
+
+
+def _disk(home: Path) -> Finding:
+    free = shutil.disk_usage(_nearest(home)).free
+    ok = free >= _FREE_BYTES
+    remedy = "" if ok else "free 2 GiB, or set TURNLOG_HOME to another disk"
+    return Finding("disk", ok, f"{free >> 20} MiB free", remedy)
+
+
+def _files() -> Finding:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    ok = limit >= _FILES
+    return Finding("files", ok, f"{limit} open files", "" if ok else f"ulimit -n {_FILES}")

@@ -1,0 +1,151 @@
+"""Apache Kafka as one KRaft node."""
+
+import base64
+import logging
+import os
+import shutil
+import subprocess
+import uuid
+from pathlib import Path
+
+from local.kafka.jars import fetched
+from local.probe import connects
+from local.process import Launch, replace
+from local.site import Site
+from turnlog.errors import Unavailable
+
+logger = logging.getLogger(__name__)
+
+PORTS = ("kafka", "kafka-controller")
+_FORMAT_S = 60
+
+_SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.voters": "1@127.0.0.1:{controller}",
+    "listeners": "PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}",
+    "advertised.listeners": "PLAINTEXT://127.0.0.1:{broker}",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    # Relative to the working directory: a comma in a path would make two folders of it.
+    "log.dirs": "{data}",
+    "auto.create.topics.enable": "false",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    # A sink that is stopped for longer than a week must not forget its position.
+    "offsets.retention.minutes": "43200",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "log.cleaner.dedupe.buffer.size": "16777216",
+    # After kill -9 the controller waits for the old session: 4.5 s instead of 11.7 s with these.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    # Faust asks for 6 s; a killed member of either kind of group is replaced after that time.
+    "group.min.session.timeout.ms": "1000",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.session.timeout.ms": "3000",
+    "group.consumer.heartbeat.interval.ms": "1500",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+}
+
+
+def java() -> str:
+    """Return the path of `java`.
+
+    Raises:
+        Unavailable: there is none.
+    """
+    home = os.environ.get("JAVA_HOME")
+    beside = Path(home) / "bin" / "java" if home else None
+    found = str(beside) if beside and beside.exists() else shutil.which("java")
+    if not found:
+        raise Unavailable("no Java: Kafka needs 17 or newer (Debian: openjdk-17-jre-headless)")
+    return found
+
+
+def launch(site: Site) -> Launch:
+    """Fetch Kafka if it is missing, format its storage once, and say how to start it."""
+    cwd = site.folder("kafka")
+    _link(cwd / "libs", fetched(site.home))
+    _clean_temporary(cwd / "tmp")
+    _write_properties(site, cwd / "server.properties", "data")
+    if not (cwd / "data").exists():
+        _format(site, cwd)
+    heap = ["-Xms256m", "-Xmx512m"]
+    logging_level = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+    when = "-Dorg.slf4j.simpleLogger.showDateTime=true"
+    argv = [*_java(), *heap, logging_level, when, "kafka.Kafka", "server.properties"]
+    return Launch(argv, cwd, {"CLASSPATH": "libs/*"})
+
+
+def _java() -> list[str]:
+    # Native libraries of the codecs are unpacked here, not in a /tmp that may be mounted noexec.
+    return [java(), "-Djava.io.tmpdir=tmp", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
+
+
+def _link(link: Path, target: Path) -> None:
+    # A class path is split at colons; a link keeps the real path out of it.
+    if not link.is_symlink() or link.readlink() != target:
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+
+
+def _clean_temporary(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
+
+
+def _write_properties(site: Site, path: Path, data: str) -> None:
+    ports = {"broker": site.ports["kafka"], "controller": site.ports["kafka-controller"]}
+    lines = [f"{key}={value.format(data=data, **ports)}" for key, value in _SETTINGS.items()]
+    replace(path, "\n".join(lines) + "\n")
+
+
+def _format(site: Site, cwd: Path) -> None:
+    # Formatted under another name and renamed, so that a format cut short is begun again.
+    shutil.rmtree(cwd / "data.new", ignore_errors=True)
+    _write_properties(site, cwd / "format.properties", "data.new")
+    cluster = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
+    command = ["format", "-t", cluster, "-c", "format.properties"]
+    done = subprocess.run(
+        [*_java(), "-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool", *command],
+        cwd=cwd,
+        env={**os.environ, "CLASSPATH": "libs/*"},
+        capture_output=True,
+        timeout=_FORMAT_S,
+    )
+    if done.returncode:
+        said = (done.stderr or done.stdout).decode(errors="replace").strip()
+        raise Unavailable(f"Kafka's storage cannot be formatted in {cwd}: {said[-2000:]}")
+    (cwd / "data.new").rename(cwd / "data")
+
+
+def answers(address: str) -> bool:
+    """Tell whether the broker serves: the port opens before the controller admits it."""
+    if not connects(address):
+        return False
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    settings = {
+        "bootstrap.servers": address,
+        "reconnect.backoff.ms": 200,
+        "logger": _silent(),
+        "socket.timeout.ms": 2000,
+    }
+    try:
+        return bool(AdminClient(settings).list_topics(timeout=2).brokers)
+    except KafkaException:
+        return False
+
+
+def _silent() -> logging.Logger:
+    silent = logging.getLogger(f"{__name__}.librdkafka")
+    silent.disabled = True
+    return silent

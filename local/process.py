@@ -1,0 +1,229 @@
+"""Processes that outlive the command that started them, found again without doubt.
+
+A pid alone proves nothing: it may belong to someone else by now. So a pid file holds the pid and
+an identity of the process (boot and start time), and every process that a stack starts carries
+the stack's home and its part's name in its environment, which its children inherit.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+HOME_MARK = "TURNLOG_STACK_HOME"
+PART_MARK = "TURNLOG_STACK_PART"
+_POLL_S = 0.02
+_LOG_BYTES = 8 << 20
+_LOGS_KEPT = 2
+
+# Our own children must be waited for, or they stay zombies that look alive.
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How to start a part: command, working directory, environment beyond our own."""
+
+    argv: Sequence[str]
+    cwd: Path
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Running:
+    """A started process: pid, identity, and the addresses it was started with."""
+
+    pid: int
+    identity: str
+    told: dict[str, str]
+
+
+def identity(pid: int) -> str:
+    """Return what tells this process from any other that ever had its pid; "" when there is none."""
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return ""
+        return _linux_identity(pid) or f"{process.create_time():.2f}"
+    except (psutil.Error, OSError):
+        return ""
+
+
+def _linux_identity(pid: int) -> str:
+    stat = Path(f"/proc/{pid}/stat")
+    if not stat.exists():
+        return ""
+    # The command may hold blanks and brackets; fields count from its last bracket. Field 22 is the
+    # start in clock ticks since boot: unlike a wall-clock time it never moves when the clock is set.
+    ticks = stat.read_text(errors="replace").rpartition(")")[2].split()[19]
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot}/{ticks}"
+
+
+class PidFile:
+    """The pid file of one part."""
+
+    def __init__(self, home: Path, name: str) -> None:
+        self.home = home
+        self.name = name
+        self.path = home / "run" / f"{name}.pid"
+
+    def read(self) -> Running | None:
+        """Return the process named by the file if it still is that process."""
+        noted = self._noted()
+        if noted is None:
+            return None
+        child = _children.get(noted.pid)
+        if child is not None and child.poll() is not None:
+            del _children[noted.pid]
+            return None
+        return noted if noted.identity == identity(noted.pid) else None
+
+    def exists(self) -> bool:
+        """Tell whether a process was started here and not stopped by `down`."""
+        return self.path.exists()
+
+    def _noted(self) -> Running | None:
+        try:
+            return Running(**json.loads(self.path.read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def write(self, running: Running) -> None:
+        """Note a started process."""
+        replace(self.path, json.dumps(asdict(running)))
+
+    def remove(self) -> None:
+        """Forget the process."""
+        self.path.unlink(missing_ok=True)
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file at once: a reader sees the old text or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def start(file: PidFile, launch: Launch, told: dict[str, str]) -> Running:
+    """Start a part in a session of its own, its output appended to its log."""
+    log = log_path(file.home, file.name)
+    _rotate(log)
+    marks = {HOME_MARK: str(file.home), PART_MARK: file.name}
+    with log.open("ab") as out:
+        child = subprocess.Popen(
+            list(launch.argv),
+            cwd=launch.cwd,
+            env={**os.environ, **launch.env, **marks},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    _children[child.pid] = child
+    running = Running(child.pid, identity(child.pid), told)
+    file.write(running)
+    return running
+
+
+def log_path(home: Path, name: str) -> Path:
+    """Return where a part's output goes."""
+    return home / "logs" / f"{name}.log"
+
+
+def log_tail(home: Path, name: str, lines: int = 8) -> str:
+    """Return the last lines of a part's log."""
+    path = log_path(home, name)
+    if not path.exists():
+        return ""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 8192))
+        text = file.read().decode(errors="replace")
+    return "\n".join(text.splitlines()[-lines:])
+
+
+def _rotate(log: Path) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if not log.exists() or log.stat().st_size < _LOG_BYTES:
+        return
+    for number in range(_LOGS_KEPT, 0, -1):
+        older = log if number == 1 else log.with_suffix(f".log.{number - 1}")
+        if older.exists():
+            older.replace(log.with_suffix(f".log.{number}"))
+
+
+def stop(file: PidFile, grace_s: float) -> bool:
+    """Stop a part with its children: asked first, killed after `grace_s` seconds. True if any ran."""
+    running = file.read()
+    family = _family(running.pid) if running else []
+    family += [p for p in strays(file.home, file.name) if p not in family]
+    for process in family:
+        _signal(process, signal.SIGTERM)
+        _signal(process, signal.SIGCONT)
+    _wait(family, grace_s)
+    for process in family:
+        _signal(process, signal.SIGKILL)
+    _wait(family, 5.0)
+    file.remove()
+    return bool(family)
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def strays(home: Path, name: str) -> list[psutil.Process]:
+    """Return processes of this stack's part, whether a pid file knows them or not."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            marks = process.environ()
+        except (psutil.Error, OSError):
+            continue  # another user's, or gone
+        if marks.get(PART_MARK) == name and marks.get(HOME_MARK) == str(home):
+            found.append(process)
+    return found
+
+
+def _signal(process: psutil.Process, number: signal.Signals) -> None:
+    try:
+        # psutil refuses when the pid belongs to another process by now.
+        process.send_signal(number)
+    except psutil.Error:
+        return
+
+
+def _wait(family: Sequence[psutil.Process], patience_s: float) -> None:
+    deadline = time.monotonic() + patience_s
+    while any(map(_alive, family)) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+
+
+def _alive(process: psutil.Process) -> bool:
+    child = _children.get(process.pid)
+    if child is not None and child.poll() is not None:
+        del _children[process.pid]
+        return False
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def age_s(pid: int) -> float:
+    """Return for how many seconds a process has run; 0 when there is none."""
+    try:
+        return time.time() - psutil.Process(pid).create_time()
+    except psutil.NoSuchProcess:
+        return 0.0

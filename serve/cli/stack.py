@@ -1,0 +1,91 @@
+"""`turnlog up | down | status | doctor`."""
+
+import sys
+from typing import Any
+
+import click
+
+from local import doctor as checks
+from local import stack
+from local.kafka.jars import fetched
+from serve.cli.output import json_line, table
+from turnlog.config import Config, load
+from turnlog.errors import TurnlogError
+
+
+def _progress(line: str) -> None:
+    """Show progress to a person; a pipe hears nothing."""
+    if sys.stderr.isatty():
+        click.echo(line, err=True)
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+def up(names: tuple[str, ...]) -> None:
+    """Start the local stack and its workers, or only the parts named and what they need.
+
+    What already runs is left alone. A part that has an address in the config is used as it is.
+
+    Example: turnlog up kafka s3
+    """
+    stack.up(load(), names, _progress)
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+def down(names: tuple[str, ...]) -> None:
+    """Stop the local stack, or only the parts named. Their data stay.
+
+    Example: turnlog down usage-sink
+    """
+    stack.down(load(), names, _progress)
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="One object.")
+def status(as_json: bool) -> None:
+    """Show every part, and how far every view is.
+
+    Example: turnlog status --json
+    """
+    config = load()
+    parts = [part._asdict() for part in stack.status(config)]
+    views = _views(config)
+    if as_json:
+        json_line({"home": str(config.home), "parts": parts, "views": views})
+        return
+    click.echo(f"home {config.home}")
+    table(parts, ["name", "kind", "pid", "address", "state"])
+    if views:
+        click.echo()
+        table(views, ["view", "lag_events", "lag_s", "dead", "table"])
+
+
+def _views(config: Config) -> list[dict[str, Any]]:
+    from serve.views import view_states
+
+    return [dict(view) for view in view_states(config)]
+
+
+@click.command()
+@click.option("--fetch", is_flag=True, help="Fetch Kafka if it is missing; say nothing if not.")
+@click.option("--json", "as_json", is_flag=True, help="One object a line.")
+def doctor(fetch: bool, as_json: bool) -> None:
+    """Say what this machine lacks, and how to get it.
+
+    Exit 1 when something is missing.
+
+    Example: turnlog doctor
+    """
+    config = load()
+    if fetch:
+        fetched(config.home, lambda line: click.echo(line, err=True))
+        return
+    findings = checks.examine(config)
+    if as_json:
+        for finding in findings:
+            json_line(finding._asdict())
+    else:
+        table([finding._asdict() for finding in findings], ["check", "ok", "found", "remedy"])
+    if not all(finding.ok for finding in findings):
+        raise TurnlogError("something is missing")

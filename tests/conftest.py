@@ -1,0 +1,56 @@
+"""Stacks for tests: one shared by the whole session, and one of a test's own."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from local import stack as local_stack
+from turnlog.config import Config, load
+
+
+@contextmanager
+def running_stack(names: tuple[str, ...] = ()) -> Iterator[Config]:
+    # Short: a Unix socket's path, of which the stack has some, may have 107 bytes.
+    home = Path(tempfile.mkdtemp(prefix="turnlog-test-"))
+    config = load(home=home)
+    try:
+        yield local_stack.up(config, names)
+    finally:
+        local_stack.down(config)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def stack() -> Iterator[Config]:
+    """The config of a running stack that all tests share: use org names of your own.
+
+    Its home is in TURNLOG_HOME too, so that commands and workers started by a test find it.
+    """
+    before = os.environ.get("TURNLOG_HOME")
+    with running_stack(()) as config:
+        os.environ["TURNLOG_HOME"] = str(config.home)
+        try:
+            yield config
+        finally:
+            os.environ.pop("TURNLOG_HOME")
+            if before is not None:
+                os.environ["TURNLOG_HOME"] = before
+
+
+@pytest.fixture
+def own_stack() -> Iterator[Config]:
+    """The config of a running stack that the test may break: expensive, use it sparingly."""
+    with running_stack(()) as config:
+        yield config
+
+
+@pytest.fixture
+def own_stores() -> Iterator[Config]:
+    """Like `own_stack`, with the stores alone."""
+    with running_stack(("kafka", "s3", "redis", "clickhouse")) as config:
+        yield config
