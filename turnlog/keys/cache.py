@@ -1,0 +1,141 @@
+"""A bounded cache of tree nodes, and deriving keys through it."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from turnlog.keys.frames import DataKey
+from turnlog.keys.index import (
+    CONVERSATION_BYTES,
+    RUN_BYTES,
+    USER_BYTES,
+    Locator,
+    Subject,
+    index_of,
+)
+from turnlog.keys.walk import LEAF_BITS, dek_of, walk
+
+NODE_SECONDS = 60.0
+"""No node is remembered for longer: what was erased is forgotten within this time."""
+
+NODES = 16_384
+"""About 6 MB. A gateway with 200 open runs touches some 600 nodes at a time."""
+
+_LEVELS = (USER_BYTES, CONVERSATION_BYTES, RUN_BYTES)
+
+
+class KeySource(Protocol):
+    """Where data keys come from: a grant at a producer, a `KeyReader` at a reader."""
+
+    def data_key(self, locator: Locator, subject: Subject) -> DataKey:
+        """Return the key of a subject.
+
+        Raises:
+            Erased: it was destroyed.
+            KeyUnavailable: it cannot be derived now; a retry may work.
+            NoTree: its tree never was.
+        """
+        ...
+
+
+class Covers(Protocol):
+    """One head's view of one tree."""
+
+    def covering(self, index: bytes) -> tuple[int, bytes]:
+        """Return depth in bits and value of the live node that covers an index."""
+        ...
+
+
+class NodeCache:
+    """Nodes by place, least recently used out first, none older than `seconds`.
+
+    Nodes are immutable bytes, so what is served cannot be changed by who got it. Safe to use from
+    several threads.
+    """
+
+    def __init__(
+        self,
+        capacity: int = NODES,
+        seconds: float = NODE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.capacity = capacity
+        self.seconds = seconds
+        self.clock = clock
+        self._nodes: dict[bytes, tuple[float, bytes]] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def get(self, place: bytes) -> bytes | None:
+        """Return the node at a place, None where none is remembered."""
+        with self._lock:
+            found = self._nodes.pop(place, None)
+            if found is None or found[0] <= self.clock():
+                return None
+            self._nodes[place] = found
+            return found[1]
+
+    def put(self, place: bytes, node: bytes) -> None:
+        """Remember a node."""
+        with self._lock:
+            self._nodes.pop(place, None)
+            self._nodes[place] = (self.clock() + self.seconds, node)
+            if len(self._nodes) > self.capacity:
+                del self._nodes[next(iter(self._nodes))]
+
+    def drop(self, scope: bytes) -> None:
+        """Forget every node whose place begins with a scope."""
+        with self._lock:
+            for place in [place for place in self._nodes if place.startswith(scope)]:
+                del self._nodes[place]
+
+
+class Deriver:
+    """Derives the keys of one tree as one head or grant has it.
+
+    Attributes:
+        tree: tree id.
+        index_key: the tree's.
+    """
+
+    __slots__ = ("_cache", "_covers", "_scope", "index_key", "tree")
+
+    def __init__(
+        self, tree: bytes, version: int, index_key: bytes, covers: Covers, cache: NodeCache
+    ) -> None:
+        self.tree = tree
+        self.index_key = index_key
+        self._covers = covers
+        self._cache = cache
+        # The version keeps a node of an older head from ever answering for a newer one.
+        self._scope = tree + version.to_bytes(8, "big")
+
+    def data_key(self, locator: Locator, subject: Subject) -> DataKey:
+        """Return the key of a subject.
+
+        Raises:
+            Erased: it was destroyed.
+            KeyUnavailable: it cannot be derived now.
+        """
+        index = index_of(self.index_key, locator.day, locator.gen, subject)
+        return DataKey(dek_of(self.leaf(index), self.tree, index, subject))
+
+    def leaf(self, index: bytes) -> bytes:
+        """Return the leaf at an index, walking from the nearest node that is at hand."""
+        bits, node = self._nearest(index)
+        for level in _LEVELS:
+            if bits < level * 8:
+                node = walk(node, index, bits, level * 8)
+                bits = level * 8
+                self._cache.put(self._scope + index[:level], node)
+        return walk(node, index, bits, LEAF_BITS)
+
+    def _nearest(self, index: bytes) -> tuple[int, bytes]:
+        for level in reversed(_LEVELS):
+            node = self._cache.get(self._scope + index[:level])
+            if node is not None:
+                return level * 8, node
+        return self._covers.covering(index)
