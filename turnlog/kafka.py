@@ -60,6 +60,8 @@ def producer_settings(config: Config) -> dict[str, Any]:
 
     `murmur2_random` puts a key where Java, aiokafka and Faust put it; librdkafka's own default
     does not. Idempotence is one producer session's: repeats across restarts are told by event id.
+    `message.max.bytes` leaves room for dead letters, which are a record as large as Kafka took it
+    and more headers; `batch.size` keeps the batches of other topics under their own limit.
 
     Raises:
         UsageError: Kafka has no address.
@@ -72,7 +74,7 @@ def producer_settings(config: Config) -> dict[str, Any]:
         "compression.type": "zstd",
         "linger.ms": 5,
         "batch.size": 1_000_000,
-        "message.max.bytes": 1_000_000,
+        "message.max.bytes": 2_097_152,
         "delivery.timeout.ms": 120_000,
         "queue.buffering.max.kbytes": 1_048_576,
     }
@@ -207,11 +209,11 @@ def _until(consumer: Consumer, ends: dict[int, int]) -> Iterator[Message]:
 
 def _step(message: Message, open_ends: dict[int, int]) -> Iterator[Message]:
     """Yield the message if it is a record below its partition's end; close what is reached."""
-    partition, offset = _place(message)
-    end = open_ends.get(partition)
     error = message.error()
     if error is not None and error.code() != KafkaError._PARTITION_EOF:
         raise Unavailable(f"kafka does not answer: {error.name()}")
+    partition, offset = _place(message)
+    end = open_ends.get(partition)
     if end is None:
         return
     if error is None and offset < end:

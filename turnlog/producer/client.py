@@ -1,0 +1,209 @@
+"""`Producer`: what a gateway opens once a process and writes all its runs and turns with."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Unpack
+
+from turnlog.config import Config, load
+from turnlog.errors import TurnlogError, Unavailable
+from turnlog.kafka import producer_settings
+from turnlog.keeper_client import Credential, credential_of, fetch_grant, load_credential
+from turnlog.keys import Grant, Locator, Subject
+from turnlog.producer.fields import RunFields, began
+from turnlog.producer.run import Run
+from turnlog.producer.transport import KafkaTransport, Position, Transport
+from turnlog.producer.turns import Turn, TurnFields, append_turn
+from turnlog.producer.writer import Body, Writer
+from turnlog.providers import rates
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_ORG = "local"
+TICK_S = 0.02
+# Runs that one turn of the event loop looks after: a sealed batch costs about 30 µs.
+TICK_RUNS = 32
+# A grant is asked for anew this long before it ends, and again every so often if that fails.
+RENEW_BEFORE_US = 6 * 3600 * 1_000_000
+RENEW_RETRY_S = 60.0
+CLOSE_TIMEOUT_S = 130.0
+
+
+class Producer:
+    """Writes runs and turns for the orgs of one credential, from one event loop.
+
+    An accepted call (entering a run, ending it, `turn`, `append`) resolves once the broker has
+    acknowledged the event; `Run.chunk` accepts nothing and never waits.
+
+    Example:
+        ```python
+        async with Producer.open() as producer:
+            async with producer.run(org="local", provider="openai", request=request) as run:
+                async for piece in stream:
+                    run.chunk(piece)
+                await run.complete(response=body, usage=usage)
+        ```
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._opened: set[Run] = set()
+
+    @classmethod
+    def over(cls, grant: Grant, transport: Transport) -> "Producer":
+        """Return a producer of a grant and a transport that are at hand, without a ticker.
+
+        Its owner calls `tick` and `close`. `open` is what gateways use.
+        """
+        return cls(Writer(transport, grant))
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        config: Config | None = None,
+        credential: Credential | Path | None = None,
+        *,
+        transport: Transport | None = None,
+    ) -> AsyncIterator["Producer"]:
+        """Open a producer; leaving the block flushes what was accepted.
+
+        Args:
+            config: where the parts are; read from the environment when left out.
+            credential: which orgs may be written for, or its file; that of the org `local` when
+                left out.
+            transport: takes the records instead of Kafka.
+
+        Raises:
+            UsageError: the config or the credential cannot be used.
+            Unavailable: Kafka or the key keeper does not answer; on leaving: records were not
+                acknowledged.
+        """
+        config = config or load()
+        held = _credential(config, credential)
+        grant = await asyncio.to_thread(fetch_grant, config, held)
+        await asyncio.to_thread(rates.warm)
+        producer = cls.over(grant, transport or await _connected(config))
+        renewing = partial(fetch_grant, config, held)
+        ticker = asyncio.create_task(producer._tick_forever(renewing), name="turnlog-ticker")
+        try:
+            yield producer
+        finally:
+            ticker.cancel()
+            await producer.close()
+
+    @property
+    def producer_id(self) -> str:
+        """Id of this producer, new for each; `producer_seq` counts under it."""
+        return self._writer.producer_id
+
+    @property
+    def grant(self) -> Grant:
+        """Keys and scope that the keeper granted."""
+        return self._writer.grant
+
+    def run(self, **fields: Unpack[RunFields]) -> Run:
+        """Return a run that `async with` begins; `RunFields` describes the fields.
+
+        Raises:
+            UsageError: a field is wrong, or the credential does not name the org.
+            Erased: the user's or conversation's keys of today are erased.
+        """
+        return Run(self._writer, began(fields, self._writer.grant), self._opened)
+
+    async def turn(self, **fields: Unpack[TurnFields]) -> Turn:
+        """Append a turn with a text of its own; `TurnFields` describes the fields.
+
+        Raises:
+            UsageError: a field is wrong, or the credential does not name the org.
+            TooLarge: the text does not fit a frame.
+            Unavailable: the broker did not acknowledge it.
+        """
+        turn, acknowledged = append_turn(self._writer, fields)
+        return Turn(turn, await acknowledged)
+
+    def append(
+        self,
+        type: str,
+        body: Body,
+        content: Mapping[str, Any] | None = None,
+        subject: Subject | None = None,
+        locator: Locator | None = None,
+    ) -> "asyncio.Future[Position]":
+        """Hand over any event; awaiting the result waits for the broker's acknowledgement.
+
+        Events go out in the order of the calls. The low level under runs and turns, for importers.
+
+        Args:
+            type: event type, such as `turn.appended`.
+            body: its fields. Filled in here: producer_id, producer_epoch, producer_seq, the key
+                locator's three, frame, content_mac, and, for a run's event with a writer epoch,
+                event_id.
+            content: content fields, sealed into the frame.
+            subject: whose content it is.
+            locator: the subject's key locator.
+
+        Raises:
+            UsageError: the body does not fit the type, or the credential does not name its org.
+            TooLarge: the frame is over 786,432 bytes, or the record over 950,000.
+            Unavailable: (on awaiting) the broker did not acknowledge it.
+        """
+        return self._writer.append(type, body, content, subject, locator)
+
+    async def _tick_forever(self, fetch: Callable[[], Grant]) -> None:
+        renew_at_us = self._writer.grant.expires_at_us - RENEW_BEFORE_US
+        while True:
+            await asyncio.sleep(TICK_S)
+            await self.tick()
+            if time.time_ns() // 1000 >= renew_at_us:
+                renew_at_us = await self._renew(fetch)
+
+    async def tick(self) -> None:
+        """Seal what is due in every open run, a few runs a turn of the loop."""
+        now_ns = time.perf_counter_ns()
+        for n, run in enumerate(tuple(self._opened), start=1):
+            try:
+                run.tick(now_ns)
+            except TurnlogError as error:
+                # Its output is still held and goes out with the terminal event.
+                logger.warning("run %s: a chunk batch was not written: %s", run.run, error)
+            if n % TICK_RUNS == 0:
+                await asyncio.sleep(0)
+
+    async def _renew(self, fetch: Callable[[], Grant]) -> int:
+        """Ask for a new grant; return when to ask next. A dead keeper stops nobody for a day."""
+        try:
+            grant = await asyncio.to_thread(fetch)
+        except TurnlogError as error:
+            logger.warning("the grant was not renewed: %s", error)
+            return time.time_ns() // 1000 + int(RENEW_RETRY_S * 1e6)
+        self._writer.grant = grant
+        return grant.expires_at_us - RENEW_BEFORE_US
+
+    async def close(self) -> None:
+        """Wait until what was handed over is acknowledged.
+
+        Raises:
+            Unavailable: something was not, in two minutes.
+        """
+        for run in self._opened:
+            logger.warning("run %s is still open: the producer closes without its end", run.run)
+        left = await self._writer.transport.close(CLOSE_TIMEOUT_S)
+        if left:
+            raise Unavailable(f"{left} records were not acknowledged")
+
+
+def _credential(config: Config, given: Credential | Path | None) -> Credential:
+    if given is None:
+        return credential_of(config, DEFAULT_ORG)
+    return load_credential(given) if isinstance(given, Path) else given
+
+
+async def _connected(config: Config) -> KafkaTransport:
+    transport = KafkaTransport(producer_settings(config))
+    await transport.open()
+    return transport

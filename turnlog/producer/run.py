@@ -1,0 +1,360 @@
+"""One run as its writer holds it: created, shown chunk by chunk, ended once."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from turnlog.errors import TooLarge, TurnlogError, Unavailable, UsageError
+from turnlog.keys import Locator
+from turnlog.producer.ending import Ending, read_ending
+from turnlog.producer.fields import Began, Content
+from turnlog.producer.output import BATCH_BYTES, KINDS, Chunk, Output
+from turnlog.producer.run_events import RunEvents
+from turnlog.producer.transport import Position
+from turnlog.producer.turns import answer_turn, input_turn
+from turnlog.producer.writer import Writer
+
+logger = logging.getLogger(__name__)
+
+# DESIGN.md law 2: chunk batches follow within 500 ms or 16 KB.
+BATCH_NS = 500_000_000
+HEARTBEAT_NS = 5_000_000_000
+# Acknowledgements of chunk batches that a long run keeps before it looks which have come.
+_PRUNE_AT = 64
+
+_Noted = tuple[int, int, str, str, int, str, str]
+
+
+class Run:
+    """A run in progress; `Producer.run` makes it, `async with` begins and ends it.
+
+    Entering resolves when the broker has acknowledged `run.created` (and the input turn, where one
+    was given), so the run exists before the model is called. Leaving the block:
+
+    - after `complete`, `fail`, `cancel` or `interrupt`: nothing more is written;
+    - by an exception: `fail` with the error code `exception` and the exception's class name, which
+      then propagates; by cancellation of the task (`CancelledError`): `cancel`;
+    - in any other way: `interrupt`, because nobody said how it ended.
+
+    Attributes:
+        run: the run's id.
+        conversation: the conversation's id, empty where there is none.
+        turn: id of the answer's turn, empty outside a conversation.
+    """
+
+    def __init__(self, writer: Writer, began: Began, opened: set["Run"]) -> None:
+        self.run: str = began.common["run"]
+        self.conversation: str = began.common["conversation"]
+        self.turn: str = began.common["turn"]
+        self._fields = began
+        self._writer = writer
+        self._events = RunEvents(writer, began)
+        self._opened = opened
+        self._output = Output()
+        self._pending: list[_Noted] = []
+        self._pending_bytes = 0
+        self._accepted: list[asyncio.Future[Position]] = []
+        self._others: list[asyncio.Future[Position]] = []
+        self._began_ns = 0
+        self._began_us = 0
+        self._beat_ns = 0
+        self._ttft_us: int | None = None
+        self._entered = False
+        self._open = False
+
+    def __repr__(self) -> str:
+        return f"Run({self.run})"
+
+    @property
+    def key_locator(self) -> Locator:
+        """Where the run's keys sit."""
+        return self._events.locator
+
+    # Beginning.
+
+    async def __aenter__(self) -> Self:
+        """Begin the run.
+
+        Raises:
+            Unavailable: the broker did not acknowledge it; then the model must not be called.
+            TooLarge: the request does not fit a frame; nothing was written.
+            UsageError: the run was begun before.
+        """
+        if self._entered:
+            raise UsageError(f"run {self.run} was begun before")
+        self._entered = True
+        created = self._created()
+        try:
+            turn = self._input_turn()
+            await created
+            if turn is not None:
+                await turn
+        except BaseException:
+            self._give_up(created)
+            raise
+        self._begin()
+        return self
+
+    def _created(self) -> asyncio.Future[Position]:
+        began = self._fields
+        return self._events.put(
+            "run.created", began.describes | began.created, began.request, kind="q"
+        )
+
+    def _input_turn(self) -> asyncio.Future[Position] | None:
+        began = self._fields
+        if began.input is None:
+            return None
+        return input_turn(self._writer, self._events.shared, began.input, began.input_role)
+
+    def _begin(self) -> None:
+        self._began_ns, self._began_us = time.perf_counter_ns(), time.time_ns() // 1000
+        self._beat_ns = self._began_ns
+        self._open = True
+        self._opened.add(self)
+        if self.conversation:
+            self._accepted.append(answer_turn(self._writer, self._events.shared))
+
+    def _give_up(self, created: asyncio.Future[Position]) -> None:
+        """End a run whose beginning was not waited for, while its record is on its way.
+
+        The model was not called. Nobody waits for these records; closing the producer does.
+        """
+        lost = created.done() and not created.cancelled() and created.exception() is not None
+        if not lost:
+            self._began_ns = time.perf_counter_ns()
+            for future in self._last_events(read_ending("cancelled", self._fields, {})):
+                future.add_done_callback(_unheard)
+
+    # While it runs.
+
+    def chunk(
+        self,
+        text: str,
+        choice: int = 0,
+        kind: str = "text",
+        *,
+        call: int = 0,
+        id: str = "",
+        name: str = "",
+    ) -> None:
+        """Note a piece of output that a reader was shown. Accepts nothing and never waits.
+
+        Args:
+            text: the piece; for a tool call, of its arguments.
+            choice: index of the choice.
+            kind: `text`, `reasoning`, `refusal` or `tool_call`.
+            call: which tool call of the choice.
+            id: the tool call's id, in its first piece.
+            name: the tool's name, in its first piece.
+
+        Raises:
+            UsageError: a wrong type or kind, or the run is not open.
+        """
+        if not self._open:
+            raise UsageError(f"run {self.run} is not open: it takes no chunk")
+        if type(text) is not str or kind not in KINDS or type(choice) is not int:
+            raise UsageError(f"a chunk is text of a choice, of the kinds {', '.join(KINDS)}")
+        self._pending.append((time.perf_counter_ns(), choice, kind, text, call, id, name))
+        # Four bytes a character at most; isascii() is a flag that the string carries.
+        self._pending_bytes += len(text) if text.isascii() else 4 * len(text)
+
+    def tick(self, now_ns: int) -> None:
+        """Seal chunks that are due and show a sign of life. Called by the producer's ticker."""
+        pending = self._pending
+        if pending:
+            if self._ttft_us is None:
+                self._start(pending[0][0])
+            if self._pending_bytes >= BATCH_BYTES or now_ns - pending[0][0] >= BATCH_NS:
+                self.seal()
+        if now_ns - self._beat_ns >= HEARTBEAT_NS:
+            self._beat_ns = now_ns
+            self._note(self._events.beat(self._output.chars))
+
+    def seal(self) -> None:
+        """Write the chunks noted so far; `run.started` goes before the first of them."""
+        pending, self._pending, self._pending_bytes = self._pending, [], 0
+        if not pending:
+            return
+        if self._ttft_us is None:
+            self._start(pending[0][0])
+        began_ns = self._began_ns
+        chunks = [
+            Chunk((ns - began_ns) // 1000, choice, kind, text, call, id_, name)
+            for ns, choice, kind, text, call, id_, name in pending
+        ]
+        for batch in self._output.batches(chunks):
+            self._note(self._events.put("chunk.batch", batch.body, batch.content))
+
+    def _start(self, first_chunk_ns: int) -> None:
+        self._ttft_us = (first_chunk_ns - self._began_ns) // 1000
+        own = {"ttft_us": self._ttft_us, "occurred_at_us": self._began_us + self._ttft_us}
+        self._note(self._events.put("run.started", own))
+
+    def _note(self, future: asyncio.Future[Position]) -> None:
+        """Keep the acknowledgement of what nobody waits for until the end."""
+        if len(self._others) >= _PRUNE_AT:
+            self._others = [f for f in self._others if not f.done() or f.exception()]
+        self._others.append(future)
+
+    # The end.
+
+    async def complete(
+        self,
+        response: Content | None = None,
+        usage: Mapping[str, Any] | None = None,
+        *,
+        finish_reason: str = "",
+        model: str = "",
+        http_status: int = 0,
+    ) -> Position:
+        """End the run: the answer is whole.
+
+        Resolves when the broker has acknowledged what remained of the output, the terminal event
+        and the usage event.
+
+        Args:
+            response: the response as received, stored byte for byte.
+            usage: the eleven token classes, or the provider's usage block. Left out, it is read
+                from the response; where that has none it is `unknown`, never 0.
+            finish_reason: why generation ended, as the provider says it.
+            model: the model that answered, as the provider named it.
+            http_status: status of the provider's answer.
+
+        Returns:
+            Where the terminal event is.
+
+        Raises:
+            UsageError: the run is not open, or the usage is none (negative, not numbers).
+            TooLarge: the response does not fit a frame; the run is still open.
+            Unavailable: an acknowledgement did not come.
+        """
+        own = {"finish_reason": finish_reason, "model": model, "http_status": http_status}
+        return await self._end("completed", own, response, usage)
+
+    async def fail(
+        self,
+        error: str | BaseException = "",
+        *,
+        error_code: str = "",
+        http_status: int = 0,
+        response: Content | None = None,
+        usage: Mapping[str, Any] | None = None,
+        model: str = "",
+    ) -> Position:
+        """End the run: there is an error.
+
+        Args:
+            error: what happened; content, kept in the frame.
+            error_code: a code without content, such as `timeout`. Left out: `http_429` where
+                http_status is 429, `provider_error` where there is none.
+            http_status: status of the provider's answer, 0 where there was none.
+            response: see `complete`, like usage, model, the result and what is raised.
+            usage: see `complete`.
+            model: see `complete`.
+        """
+        code = error_code or (f"http_{http_status}" if http_status >= 400 else "provider_error")
+        own = {"error_code": code, "model": model, "http_status": http_status}
+        text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        return await self._end("failed", own, response, usage, text)
+
+    async def cancel(
+        self, *, response: Content | None = None, usage: Mapping[str, Any] | None = None
+    ) -> Position:
+        """End the run: somebody stopped it. See `complete`."""
+        return await self._end("cancelled", {}, response, usage)
+
+    async def interrupt(
+        self, *, response: Content | None = None, usage: Mapping[str, Any] | None = None
+    ) -> Position:
+        """End the run: its stream broke off, and nobody said why. See `complete`."""
+        return await self._end("interrupted", {}, response, usage)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the run if nothing ended it; see the class."""
+        if not self._open:
+            return
+        if error is None:
+            await self._end_by_itself("interrupted", {})
+            return
+        try:
+            if isinstance(error, asyncio.CancelledError):
+                await self._end_by_itself("cancelled", {})
+            else:
+                name = type(error).__name__
+                await self._end_by_itself("failed", {"error_code": "exception"}, name)
+        except TurnlogError as trouble:
+            # The caller's own exception matters more; it must not be hidden by ours.
+            error.add_note(f"turnlog: the end of run {self.run} was not recorded: {trouble}")
+            logger.warning("the end of run %s was not recorded: %s", self.run, trouble)
+
+    async def _end_by_itself(self, status: str, own: dict[str, Any], error: str = "") -> None:
+        try:
+            await self._end(status, own, None, None, error)
+        except TooLarge:
+            # Every run ends: its output stands in the chunk batches.
+            logger.warning("run %s ends without its output, which is too large", self.run)
+            self._output.drop_texts()
+            await self._end(status, own, None, None, error)
+
+    async def _end(
+        self,
+        status: str,
+        own: dict[str, Any],
+        response: Content | None,
+        usage: Mapping[str, Any] | None,
+        error: str = "",
+    ) -> Position:
+        if not self._open:
+            raise UsageError(f"run {self.run} is not open: it cannot be {status}")
+        ending = read_ending(status, self._fields, own, response, usage, error)
+        self.seal()
+        position, counted = self._last_events(ending)
+        self._open = False
+        self._opened.discard(self)
+        for future in self._others:
+            _warn_if_lost(self.run, await _outcome(future))
+        for future in (*self._accepted, counted):
+            await future
+        return await position
+
+    def _last_events(self, ending: Ending) -> tuple[asyncio.Future[Position], ...]:
+        """Write the terminal event and the usage event."""
+        body = {
+            **ending.body,
+            "ttft_us": self._ttft_us,
+            "total_us": (time.perf_counter_ns() - self._began_ns) // 1000,
+            "output_chars": self._output.chars,
+        }
+        content = ending.content | self._output.content()
+        return (
+            self._events.put(f"run.{ending.status}", body, content),
+            self._events.put("usage.recorded", ending.usage),
+        )
+
+
+async def _outcome(future: asyncio.Future[Position]) -> Unavailable | None:
+    try:
+        await future
+    except Unavailable as error:
+        return error
+    return None
+
+
+def _warn_if_lost(run: str, error: Unavailable | None) -> None:
+    if error is not None:
+        logger.warning("run %s: output or a sign of life is not in the log: %s", run, error)
+
+
+def _unheard(future: asyncio.Future[Position]) -> None:
+    """Take note of an outcome that nobody waits for."""
+    if not future.cancelled() and (error := future.exception()) is not None:
+        logger.warning("an event that nobody waits for is not in the log: %s", error)

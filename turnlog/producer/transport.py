@@ -1,0 +1,297 @@
+"""The way into Kafka: numbered hand-off, acknowledgements back to the event loop in batches.
+
+`Transport` is the seam where the disk spool will sit: whatever takes a record and says later where
+it is durable can stand here.
+"""
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from confluent_kafka import KafkaError, KafkaException, Message, murmur2
+from confluent_kafka import Producer as KafkaClient
+
+from turnlog.errors import TooLarge, TurnlogError, Unavailable
+from turnlog.events import Headers
+
+logger = logging.getLogger(__name__)
+
+METADATA_TIMEOUT_S = 10.0
+PURGE_TIMEOUT_S = 2.0
+POLL_S = 0.1
+# Acknowledgements that one turn of the event loop hands out: 512 take about half a millisecond,
+# so a broker that comes back with 100,000 of them never holds the loop.
+DRAIN_MAX = 512
+
+Report = tuple["asyncio.Future[Position]", "Lane", KafkaError | None, int]
+
+
+class Position(NamedTuple):
+    """Where an accepted event is durable; `via` says who vouches for it (today: the broker)."""
+
+    topic: str
+    partition: int
+    offset: int
+    via: str = "broker"
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+class Lane:
+    """One topic-partition of one producer epoch: the place where `producer_seq` is counted."""
+
+    __slots__ = ("next_seq", "partition", "topic", "wire_topic")
+
+    def __init__(self, topic: str, wire_topic: str, partition: int) -> None:
+        self.topic = topic
+        self.wire_topic = wire_topic
+        self.partition = partition
+        self.next_seq = 0
+
+
+class Transport(Protocol):
+    """What a producer hands its records to. All methods are called on the event loop's thread."""
+
+    producer_epoch: int
+
+    def lane(self, topic: str, key: bytes) -> Lane:
+        """Return the lane of a key; its `next_seq` goes into the body of the next record."""
+
+    def send(
+        self, lane: Lane, key: bytes, value: bytes, headers: Headers
+    ) -> asyncio.Future[Position]:
+        """Take a record and count it in its lane; never blocks.
+
+        The future resolves once the record is durable, and raises `Unavailable` when it will not
+        become so. A record that is refused here and now (`TooLarge`) is not counted.
+        """
+
+    async def close(self, timeout_s: float) -> int:
+        """Wait for what was taken; return how many records were not acknowledged in time."""
+
+
+class _Waiting(NamedTuple):
+    lane: Lane
+    key: bytes
+    value: bytes
+    headers: Headers
+    future: asyncio.Future[Position]
+
+
+class KafkaTransport:
+    """An idempotent librdkafka producer whose delivery reports arrive on a thread of their own.
+
+    A full queue of librdkafka is not an error: records wait here, in order, and go on as reports
+    come in. Order within a partition is that of `send`.
+
+    Args:
+        settings: librdkafka's, see `turnlog.kafka.producer_settings`.
+        rename: topics that go by another name on the wire (the bench has its own).
+        metadata_timeout_s: how long `open` waits for a broker.
+    """
+
+    producer_epoch = 1
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        rename: Mapping[str, str] | None = None,
+        metadata_timeout_s: float = METADATA_TIMEOUT_S,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._rename = rename or {}
+        self._metadata_timeout_s = metadata_timeout_s
+        self._partitions: dict[str, int] = {}
+        self._lanes: dict[tuple[str, int], Lane] = {}
+        self._waiting: deque[_Waiting] = deque()
+        self._reports: deque[tuple[asyncio.Future[Position], Lane, KafkaError | None, int]] = (
+            deque()
+        )
+        self._woken = False
+        self._unacknowledged = 0
+        self._idle = asyncio.Event()
+        self._fatal: str | None = None
+        self._closing = False
+        self._stopped = False
+        self._client = KafkaClient({**settings, "error_cb": self.on_error})
+        self._produce = self._client.produce
+        self._poller = threading.Thread(target=self._poll, name="turnlog-producer", daemon=True)
+
+    async def open(self) -> None:
+        """Learn the partition count of every topic, then start to listen for reports.
+
+        Raises:
+            Unavailable: no broker answered.
+        """
+        try:
+            metadata = await self._loop.run_in_executor(
+                None, partial(self._client.list_topics, timeout=self._metadata_timeout_s)
+            )
+        except KafkaException as error:
+            raise Unavailable(f"Kafka: {_name(error.args[0])}") from error
+        self._partitions = {name: len(topic.partitions) for name, topic in metadata.topics.items()}
+        self._poller.start()
+
+    def lane(self, topic: str, key: bytes) -> Lane:
+        """Return the lane of a key.
+
+        Raises:
+            Unavailable: the topic does not exist.
+        """
+        wire_topic = self._rename.get(topic, topic)
+        count = self._partitions.get(wire_topic)
+        if not count:
+            raise Unavailable(f"topic {wire_topic} does not exist: run `turnlog topics create`")
+        partition = murmur2(key, count)
+        lane = self._lanes.get((topic, partition))
+        if lane is None:
+            lane = self._lanes[topic, partition] = Lane(topic, wire_topic, partition)
+        return lane
+
+    def send(
+        self, lane: Lane, key: bytes, value: bytes, headers: Headers
+    ) -> asyncio.Future[Position]:
+        """Hand a record to librdkafka, or queue it behind those that wait for space.
+
+        Raises:
+            TooLarge: librdkafka refuses the size.
+            Unavailable: this client is closed, or Kafka told it to give up.
+        """
+        if self._fatal or self._closing:
+            raise Unavailable(self._fatal or "the producer is closed")
+        future: asyncio.Future[Position] = self._loop.create_future()
+        if self._waiting or not self._handed_over(lane, key, value, headers, future):
+            self._waiting.append(_Waiting(lane, key, value, headers, future))
+        lane.next_seq += 1
+        self._unacknowledged += 1
+        return future
+
+    async def close(self, timeout_s: float) -> int:
+        """Wait for the reports of everything sent; return how many did not come in time.
+
+        What is then still on its way is given up, and says so (`_PURGE_QUEUE`, `_PURGE_INFLIGHT`).
+        """
+        self._closing = True
+        late = await self._late(timeout_s)
+        if late:
+            logger.warning("%d records were not acknowledged in time", late)
+            self._waiting.clear()
+            self._client.purge()
+            await self._late(PURGE_TIMEOUT_S)
+        self._stopped = True
+        if self._poller.is_alive():
+            await self._loop.run_in_executor(None, self._poller.join)
+        return late
+
+    async def _late(self, timeout_s: float) -> int:
+        """Wait until nothing is unacknowledged; return what still is when the time is up."""
+        if self._unacknowledged:
+            self._idle.clear()
+            try:
+                await asyncio.wait_for(self._idle.wait(), timeout_s)
+            except TimeoutError:
+                return self._unacknowledged
+        return 0
+
+    def _handed_over(
+        self,
+        lane: Lane,
+        key: bytes,
+        value: bytes,
+        headers: Headers,
+        future: asyncio.Future[Position],
+    ) -> bool:
+        try:
+            self._produce(
+                lane.wire_topic,
+                value,
+                key,
+                lane.partition,
+                partial(self._on_delivery, future, lane),
+                headers=headers,  # type: ignore[arg-type]  # a list is invariant
+            )
+        except BufferError:
+            return False
+        except KafkaException as error:
+            raise _refusal(error.args[0]) from error
+        return True
+
+    # The poll thread.
+
+    def _poll(self) -> None:
+        while not self._stopped:
+            self._client.poll(POLL_S)
+
+    def _on_delivery(
+        self,
+        future: asyncio.Future[Position],
+        lane: Lane,
+        error: KafkaError | None,
+        message: Message,
+    ) -> None:
+        self._reports.append((future, lane, error, message.offset() or 0))
+        if not self._woken:
+            self._woken = True
+            self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._drain)
+        except RuntimeError:  # the loop was closed under us: there is nobody left to tell
+            self._stopped = True
+
+    def on_error(self, error: KafkaError) -> None:
+        """Take an error of the client as a whole; only a fatal one matters, the rest mends."""
+        if error.fatal():
+            self._fatal = f"Kafka: {error.name()}: this producer cannot go on, open another"
+            logger.error("%s", self._fatal)
+
+    # The event loop again.
+
+    def _drain(self) -> None:
+        """Resolve what was reported, then move on what waits for space."""
+        self._woken = False
+        reports = self._reports
+        for _ in range(min(len(reports), DRAIN_MAX)):
+            future, lane, error, offset = reports.popleft()
+            self._unacknowledged -= 1
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(Position(lane.topic, lane.partition, offset))
+            else:
+                future.set_exception(_refusal(error))
+        if self._waiting:
+            self._pump()
+        if reports and not self._woken:
+            self._woken = True
+            self._loop.call_soon(self._drain)
+        if not self._unacknowledged:
+            self._idle.set()
+
+    def _pump(self) -> None:
+        while self._waiting:
+            lane, key, value, headers, future = self._waiting[0]
+            try:
+                if not self._handed_over(lane, key, value, headers, future):
+                    return
+            except TurnlogError as error:
+                self._unacknowledged -= 1
+                if not future.done():
+                    future.set_exception(error)
+            self._waiting.popleft()
+
+
+def _refusal(error: KafkaError) -> TurnlogError:
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        return TooLarge("the record is larger than Kafka takes")
+    return Unavailable(f"Kafka: {_name(error)}")
+
+
+def _name(error: KafkaError) -> str:
+    return str(error.name())
