@@ -1,0 +1,261 @@
+"""Provider usage onto disjoint token classes, and its price; both by genai-prices.
+
+What the extractor gives is inclusive: its `input_tokens` hold the cached, audio and tool tokens
+too, its `output_tokens` the reasoning ones, whatever the provider's own convention was. Classes
+are carved out of these two totals one after the other, each at most what is left, so that they
+always add up to them and no token is counted twice.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any
+
+import genai_prices
+from genai_prices import data_snapshot
+from genai_prices.types import Usage as Extracted
+
+from turnlog.ids import shaped
+from turnlog.providers.exchange import CLASSES, Usage
+from turnlog.providers.json_text import NotJson, loads_exact, number_leaves
+from turnlog.providers.source import Source
+
+PRICE_VERSION = f"genai-prices/{genai_prices.__version__}"
+NANO_USD = Decimal(1_000_000_000)
+# Above a trillion it is no count of tokens, and its cost in nano-USD could pass 64 bits.
+MAX_TOKENS = 2**40
+NOTHING: Mapping[str, int] = dict.fromkeys(CLASSES, 0)
+
+# Where the form's own provider reads a usage block; used where the host's has no reader for it.
+_GENERIC = {
+    "chat": ("openai", "chat"),
+    "responses": ("openai", "responses"),
+    "anthropic": ("anthropic", "default"),
+    "gemini": ("google", "default"),
+}
+# What genai-prices calls the form, and the providers that have it as their default.
+_FLAVOUR = {"chat": "chat", "responses": "responses", "anthropic": "anthropic"}
+_DEFAULT = {
+    "chat": frozenset(("groq", "perplexity", "arcee", "x-ai", "ovhcloud", "databricks")),
+    "responses": frozenset(("openrouter",)),
+    "anthropic": frozenset(("anthropic", "minimax")),
+    "gemini": frozenset(("google",)),
+}
+_ROOT = {"gemini": "usageMetadata"}
+# Names that recordings give providers, for lines whose host says nothing (a proxy's).
+_NAMES = {
+    "openai_chat": "openai",
+    "openai_responses": "openai",
+    "openai_completions_legacy": "openai",
+    "azure_openai": "azure",
+    "anthropic_messages": "anthropic",
+    "gemini": "google",
+    "vertex_gemini": "google",
+    "openai": "openai",
+    "anthropic": "anthropic",
+    "azure": "azure",
+    "google": "google",
+    "groq": "groq",
+    "openrouter": "openrouter",
+    "deepseek": "deepseek",
+    "cerebras": "cerebras",
+    "together": "together",
+    "fireworks": "fireworks",
+    "x-ai": "x-ai",
+}
+# The enum Modality of google.cloud.aiplatform.v1, in the order of its numbers.
+_MODALITIES = ("MODALITY_UNSPECIFIED", "TEXT", "IMAGE", "VIDEO", "AUDIO", "DOCUMENT")
+# What genai-prices raises over a block that it cannot read: the last two where a value that it
+# matches against a pattern is no string.
+_REFUSALS = (ValueError, LookupError, AttributeError, TypeError)
+_LOCAL = ("localhost", "127.", "[::1]", "0.0.0.0")
+
+
+def unknown(reason: str, numbers: Mapping[str, str] | None = None) -> Usage:
+    """Return usage that nobody knows; the provider's numbers are kept where there are any."""
+    return Usage("unknown", reason, NOTHING, provider_usage=numbers or {})
+
+
+def provider_id(source: Source) -> str:
+    """Return the provider by whose price book an exchange is billed; empty where there is none.
+
+    The address decides; a server on this machine bills nobody, whatever its model is called.
+    """
+    if source.host.startswith(_LOCAL):
+        return ""
+    try:
+        url = f"https://{source.host}{source.path}"
+        found = data_snapshot.get_snapshot().find_provider(None, None, url)
+    except LookupError:
+        return _NAMES.get(source.provider, "")
+    return str(found.id)
+
+
+class Block:
+    """A provider's usage block, merged where it comes in several parts."""
+
+    def __init__(self, parts: Sequence[tuple[str | bytes, tuple[str, ...]]]) -> None:
+        self.values: dict[str, Any] = {}
+        self.numbers: dict[str, str] = {}
+        for text, path in parts:
+            self._add(text, path)
+
+    def _add(self, text: str | bytes, path: tuple[str, ...]) -> None:
+        try:
+            value = loads_exact(text)
+            numbers = number_leaves(text, path)
+        except NotJson:
+            return
+        for name in path:
+            value = value.get(name) if isinstance(value, dict) else None
+        if isinstance(value, dict):
+            self.values |= {key: item for key, item in value.items() if item is not None}
+            self.numbers |= numbers
+
+
+def measure(
+    form: str,
+    block: Block,
+    source: Source,
+    models: Sequence[str],
+    at_us: int,
+    context: Mapping[str, str],
+) -> Usage:
+    """Return the classes and the cost of a usage block.
+
+    Args:
+        form: as `forms.form_of` names it.
+        block: the provider's usage block.
+        source: where it came from.
+        models: names under which the model may stand in the price book, best first.
+        at_us: when it was used, UTC microseconds: prices depend on it.
+        context: service tier and speed that the provider says it used.
+    """
+    provider = provider_id(source)
+    extracted = extract(form, block.values, provider)
+    counts = classes(_reported(extracted)) if extracted is not None else None
+    if extracted is None or counts is None:
+        return unknown("invalid", block.numbers)
+    cost = price(extracted, provider, models, at_us, context)
+    version = PRICE_VERSION if cost is not None else ""
+    return Usage("measured", "", counts, cost, version, block.numbers)
+
+
+def extract(form: str, values: Mapping[str, Any], provider: str) -> Extracted | None:
+    """Return what genai-prices reads from a usage block, None where it has no answer."""
+    body = {_ROOT.get(form, "usage"): _named_modalities(values) if form == "gemini" else values}
+    for reader, flavour in _readers(form, provider):
+        try:
+            found = genai_prices.extract_usage(body, provider_id=reader, api_flavor=flavour)
+        except _REFUSALS:
+            continue
+        return found.usage
+    return None
+
+
+def _named_modalities(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a Gemini block with modalities by name: some Vertex clients send the enum's number."""
+    named = dict(values)
+    for key, details in values.items():
+        if key.endswith("TokensDetails") and isinstance(details, list):
+            named[key] = [_named(detail) for detail in details if isinstance(detail, dict)]
+    return named
+
+
+def _named(detail: Mapping[str, Any]) -> dict[str, Any]:
+    modality = detail.get("modality")
+    if isinstance(modality, int) and 0 <= modality < len(_MODALITIES):
+        modality = _MODALITIES[modality]
+    return {**detail, "modality": str(modality)}
+
+
+def _readers(form: str, provider: str) -> list[tuple[str, str]]:
+    readers = [_GENERIC[form]]
+    if provider in _DEFAULT[form]:
+        readers.insert(0, (provider, "default"))
+    if provider and form in _FLAVOUR:
+        readers.insert(0, (provider, _FLAVOUR[form]))
+    return readers
+
+
+def _reported(extracted: Extracted) -> dict[str, Any]:
+    return {key: value for key, value in vars(extracted).items() if not key.startswith("_")}
+
+
+def classes(reported: Mapping[str, Any]) -> dict[str, int] | None:
+    """Return a count for every class, None where a number is no count of tokens.
+
+    `docs/providers.md` has the rules as a table.
+    """
+    if any(not _is_count(value) for value in reported.values()):
+        return None
+    tokens = {key: int(value) for key, value in reported.items()}
+
+    def of(*names: str) -> int:
+        return sum(tokens.get(name, 0) for name in names)
+
+    written = max(of("cache_write_tokens"), of("cache_write_5m_tokens", "cache_write_1h_tokens"))
+    hour = min(of("cache_write_1h_tokens"), written)
+    cached_audio = of("cache_audio_read_tokens", "cache_audio_write_tokens")
+    cached_image = of("cache_image_read_tokens", "cache_image_write_tokens")
+    wanted_in = {
+        "cache_read": of("cache_read_tokens"),
+        "cache_write_1h": hour,
+        "cache_write_5m": written - hour,
+        "tool_use": of("input_tool_tokens"),
+        "audio_in": of("input_audio_tokens") - cached_audio - of("input_audio_tool_tokens"),
+        "image_in": of("input_image_tokens") - cached_image - of("input_image_tool_tokens"),
+    }
+    wanted_out = {
+        "output_reasoning": of("output_reasoning_tokens"),
+        "audio_out": of("output_audio_tokens") - of("output_audio_reasoning_tokens"),
+        "image_out": of("output_image_tokens") - of("output_image_reasoning_tokens"),
+    }
+    counts = _carve(of("input_tokens"), wanted_in, "input_uncached")
+    return counts | _carve(of("output_tokens"), wanted_out, "output_text")
+
+
+def _is_count(value: Any) -> bool:
+    return bool(0 <= value <= MAX_TOKENS and value == int(value))
+
+
+def _carve(total: int, wanted: Mapping[str, int], rest: str) -> dict[str, int]:
+    """Cut a total into classes in the order given; what is left is the class `rest`."""
+    counts = {}
+    for name, count in wanted.items():
+        counts[name] = min(max(count, 0), total)
+        total -= counts[name]
+    return counts | {rest: total}
+
+
+def price(
+    extracted: Extracted,
+    provider: str,
+    models: Sequence[str],
+    at_us: int,
+    context: Mapping[str, str],
+) -> int | None:
+    """Return the cost in nano-USD, rounded half to even, None where the book has no price."""
+    if not provider:
+        return None
+    at = datetime.fromtimestamp(at_us // 1_000_000, UTC)
+    for model in models:
+        if not model:
+            continue
+        try:
+            found = genai_prices.calc_price(
+                extracted,
+                model,
+                provider_id=provider,
+                genai_request_timestamp=at,
+                price_context=dict(context) or None,
+            )
+        except (LookupError, ValueError):
+            continue
+        return int((found.total_price * NANO_USD).to_integral_value(ROUND_HALF_EVEN))
+    return None
+
+
+def public_context(context: Mapping[str, str]) -> dict[str, str]:
+    """Return a price context without values that are no names."""
+    return {key: value for key, value in context.items() if shaped(value) == value}
