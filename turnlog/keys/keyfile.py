@@ -8,6 +8,7 @@ Whoever has the file and a copy of `turnlog.keys` can open everything that was n
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,12 +85,13 @@ def write_secret(path: Path, value: dict[str, Any]) -> None:
             os.fsync(file.fileno())
         # Unlike a rename, a link refuses a file that is there.
         os.link(draft, path)
-    except FileExistsError:
-        raise UsageError(f"{path} is there already") from None
     except OSError as error:
+        if path.exists():
+            raise UsageError(f"{path} is there already") from None
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink()
 
 
 def read_secret(path: Path, what: str) -> dict[str, Any]:

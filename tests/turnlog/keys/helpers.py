@@ -25,6 +25,7 @@ class Store:
         self.sealer = Sealer(1, os.urandom(32), SIGNER)
         self.rows: dict[bytes, bytes] = {}
         self.apply(plant(ORG, TREE, first_day, last_day, self.sealer))
+        self.index_key = self.tree().head.index_key
 
     def apply(self, rows: Iterable[Row]) -> None:
         for key, value in rows:
@@ -42,7 +43,7 @@ class Store:
         return StoredTree(ORG, TREE, head, self.rows)
 
     def index(self, subject: Subject = RUN, day: int = 17, gen: int = 0) -> bytes:
-        return index_of(self.tree().head.index_key, day, gen, subject)
+        return index_of(self.index_key, day, gen, subject)
 
     def leaf(self, index: bytes) -> bytes:
         return self.tree().derive(index, LEAF_BITS)

@@ -10,11 +10,16 @@ from hypothesis import strategies as st
 from turnlog.errors import FrameError, TooLarge
 from turnlog.keys.content import MAX_CONTENT_BYTES, compress, decompress, pack, unpack
 
-scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text() | st.binary()
-values = st.recursive(
-    scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=30
+names = st.text(max_size=6)
+scalars = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | names | st.binary(max_size=9)
 )
-contents = st.dictionaries(st.text(), values, max_size=6)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4),
+    max_leaves=8,
+)
+contents = st.dictionaries(names, values, max_size=4)
 
 
 def reversed_keys(value: Any) -> Any:
@@ -37,8 +42,8 @@ def test_the_order_of_keys_makes_no_difference(content: dict[str, Any]) -> None:
 def test_keys_are_sorted_by_their_bytes_at_every_depth(content: dict[str, Any]) -> None:
     def check(value: Any) -> None:
         if isinstance(value, dict):
-            names = [key.encode() for key in value]
-            assert names == sorted(names)
+            keys = [key.encode() for key in value]
+            assert keys == sorted(keys)
             for item in value.values():
                 check(item)
         elif isinstance(value, list):

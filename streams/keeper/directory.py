@@ -1,0 +1,116 @@
+"""What the keeper knows from `turnlog.directory`: whose token may ask for which org's keys."""
+
+import hmac
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from streams.keeper.state import Project
+from turnlog.config import Config
+from turnlog.errors import DecodeError
+from turnlog.events import Record, decode, record
+from turnlog.ids import event_id
+from turnlog.kafka import read_all
+from turnlog.keeper_client import token_digest, token_id
+
+TOPIC = "turnlog.directory"
+_NOBODY = "0" * 64
+
+
+class Known(NamedTuple):
+    """A credential as the directory has it.
+
+    Attributes:
+        id: the token's public part.
+        sha256: of the token, hex.
+    """
+
+    id: str
+    sha256: str
+
+
+class Directory:
+    """Entries by (org, kind, id). Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[str, str, str], Mapping[str, str]] = {}
+        self._orgs_of: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def load(cls, config: Config) -> "Directory":
+        """Read the topic to its end.
+
+        Raises:
+            Unavailable: Kafka does not answer.
+        """
+        directory = cls()
+        for message in read_all(config, TOPIC):
+            directory.take(message.value())
+        return directory
+
+    def take(self, value: bytes | None) -> None:
+        """Take in one record; what is not an entry is nobody's right and is passed over."""
+        try:
+            body = decode(value or b"").body
+        except DecodeError:
+            return
+        with self._lock:
+            self._take(body)
+
+    def _take(self, body: Mapping[str, Any]) -> None:
+        place = body["org"], body["kind"], body["id"]
+        if body["revoked"]:
+            self._entries.pop(place, None)
+            return
+        self._entries[place] = body["value"]
+        if body["kind"] == "credential":
+            self._orgs_of[body["id"]] = body["org"]
+
+    def has(self, org: str, kind: str, id: str) -> bool:
+        """Tell whether an entry stands."""
+        with self._lock:
+            return (org, kind, id) in self._entries
+
+    def org_of(self, token: str) -> str | None:
+        """Return the org of a token, None for one that is not known.
+
+        Digests are compared in constant time, and one is compared whether the id is known or not.
+        """
+        id = token_id(token)
+        with self._lock:
+            org = self._orgs_of.get(id, "")
+            known = self._entries.get((org, "credential", id), {}).get("sha256", _NOBODY)
+        same = hmac.compare_digest(token_digest(token), known)
+        return org if same and org else None
+
+
+def missing(
+    directory: Directory, project: Project, known: Known | None
+) -> Iterator[dict[str, Any]]:
+    """Give the entries that the directory lacks of an org, a project and a credential."""
+    org = project.org
+    if not directory.has(org, "org", org):
+        yield entry(org, "org", org, {})
+    if not directory.has(org, "project", project.project):
+        value = {"retention_class": project.retention_class}
+        yield entry(org, "project", project.project, value)
+    if known is not None and not directory.has(org, "credential", known.id):
+        yield entry(org, "credential", known.id, {"sha256": known.sha256, "role": "producer"})
+
+
+def entry(org: str, kind: str, id: str, value: Mapping[str, str]) -> dict[str, Any]:
+    """Return the body of a `directory.entry`; its time is filled in when it is written."""
+    natural_id = "/".join((kind, id, *(f"{name}={value[name]}" for name in sorted(value))))
+    return {
+        "org": org,
+        "event_id": event_id(org, "", "directory.entry", natural_id),
+        "kind": kind,
+        "id": id,
+        "value": value,
+    }
+
+
+def records(bodies: list[dict[str, Any]], at_us: int) -> list[Record]:
+    """Return the records of entries that are written now."""
+    return [record("directory.entry", {**body, "occurred_at_us": at_us}) for body in bodies]

@@ -1,0 +1,174 @@
+"""The keeper's HTTP door on loopback: JSON in, JSON out, a bearer token on every call.
+
+| call | who | body | answer |
+|---|---|---|---|
+| `POST /v1/create` | admin | `org, project, credential: {id, sha256}` | `org, project, created` |
+| `POST /v1/mint` | admin | `{}` | `days, short` |
+| `POST /v1/grant` | an org's | `{}` | the grant (secret) |
+| `GET /health` | anyone | | `ok` |
+
+Refusals are `{"error": reason}`. Neither tokens nor keys are ever logged; there is no access log.
+"""
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from streams.keeper.directory import Known
+from streams.keeper.partition import Fenced
+from streams.keeper.service import Keeper
+from turnlog.errors import KeyStateError, TurnlogError, Unavailable, UsageError
+from turnlog.ids import is_id, require_id
+from turnlog.keeper_client import token_digest
+
+logger = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 4 << 20
+_HEX = frozenset("0123456789abcdef")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Door:
+    """Routes calls to the keeper.
+
+    Args:
+        keeper: does the work.
+        admin_digest: SHA-256 of the admin's token, hex.
+        stop: set when another keeper took over.
+    """
+
+    def __init__(self, keeper: Keeper, admin_digest: str, stop: asyncio.Event) -> None:
+        self.keeper = keeper
+        self.admin_digest = admin_digest
+        self.stop = stop
+        self.fenced: Fenced | None = None
+        # Everything that writes goes through one thread; grants do not wait for a slow broker.
+        self.writer = ThreadPoolExecutor(1, thread_name_prefix="keeper-write")
+        self.readers = ThreadPoolExecutor(2, thread_name_prefix="keeper-grant")
+
+    def app(self) -> web.Application:
+        """Return the aiohttp application."""
+        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_refusals])
+        app.router.add_get("/health", _health)
+        app.router.add_post("/v1/create", self._create)
+        app.router.add_post("/v1/mint", self._mint)
+        app.router.add_post("/v1/grant", self._grant)
+        return app
+
+    async def write(self, work: Callable[[], Any]) -> Any:
+        """Run work that writes; being fenced stops the keeper.
+
+        Raises:
+            Fenced: another keeper took over.
+            Unavailable: Kafka does not answer.
+        """
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.writer, work)
+        except Fenced as error:
+            self.fenced = error
+            self.stop.set()
+            raise
+
+    def _require_admin(self, request: web.Request) -> None:
+        if not hmac.compare_digest(token_digest(_token(request)), self.admin_digest):
+            raise web.HTTPUnauthorized(text="not the admin's credential")
+
+    async def _create(self, request: web.Request) -> web.Response:
+        self._require_admin(request)
+        body = await _object(request)
+        org = require_id(_text(body, "org"), "org")
+        project = require_id(_text(body, "project"), "project")
+        known = _known(body.get("credential"))
+        created = await self.write(lambda: self.keeper.create(org, project, known))
+        return _json({"org": org, "project": project, "created": created})
+
+    async def _mint(self, request: web.Request) -> web.Response:
+        self._require_admin(request)
+        minted = await self.write(self.keeper.mint)
+        short = [f"{project.org}/{project.project}" for project in minted.short]
+        return _json({"days": minted.days, "short": short})
+
+    async def _grant(self, request: web.Request) -> web.Response:
+        org = self.keeper.directory.org_of(_token(request))
+        if org is None:
+            raise web.HTTPUnauthorized(text="a credential that is not known")
+        loop = asyncio.get_running_loop()
+        body = await loop.run_in_executor(self.readers, self._granted, org)
+        return web.Response(
+            body=body, content_type="application/json", headers={"Cache-Control": "no-store"}
+        )
+
+    def _granted(self, org: str) -> bytes:
+        return orjson.dumps(self.keeper.grant([org]).to_json())
+
+    def close(self) -> None:
+        """Let go of the threads; a write in flight is finished."""
+        self.readers.shutdown()
+        self.writer.shutdown()
+
+
+def _token(request: web.Request) -> str:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token if scheme.lower() == "bearer" else ""
+
+
+async def _object(request: web.Request) -> Mapping[str, Any]:
+    try:
+        body = orjson.loads(await request.read())
+    except orjson.JSONDecodeError:
+        raise UsageError("the body is not JSON") from None
+    if not isinstance(body, dict):
+        raise UsageError("the body is not a JSON object")
+    return body
+
+
+def _text(body: Mapping[str, Any], name: str) -> str:
+    value = body.get(name)
+    if not isinstance(value, str):
+        raise UsageError(f"{name} is missing or not a string")
+    return value
+
+
+def _known(value: object) -> Known | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise UsageError("credential is not an object")
+    known = Known(_text(value, "id"), _text(value, "sha256"))
+    if not is_id(known.id) or len(known.sha256) != 64 or set(known.sha256) - _HEX:
+        raise UsageError("credential needs an id and a SHA-256 in hex")
+    return known
+
+
+async def _health(request: web.Request) -> web.Response:
+    return _json({"ok": True})
+
+
+def _json(value: Mapping[str, Any], status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")
+
+
+@web.middleware
+async def _refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        return _json({"error": error.text or error.reason}, error.status)
+    except TurnlogError as error:
+        return _json({"error": str(error)}, _status(error))
+
+
+def _status(error: TurnlogError) -> int:
+    if isinstance(error, UsageError):
+        return 400
+    if isinstance(error, KeyStateError):
+        return 409
+    logger.log(logging.WARNING if isinstance(error, Unavailable) else logging.ERROR, "%s", error)
+    return 503

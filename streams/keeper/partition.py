@@ -1,0 +1,177 @@
+"""One partition of `turnlog.keys`: the one transactional writer that it has at a time.
+
+`take_over` fences whoever wrote before, reads the partition to its end, and only then is there an
+object that can write: a keeper that acts on what it has not read cannot be put together.
+"""
+
+import logging
+import threading
+from collections.abc import Iterable, Sequence
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from streams.batch import Stopped
+from streams.keeper.state import KeyRows
+from turnlog.config import Config
+from turnlog.errors import Unavailable
+from turnlog.events import Record
+from turnlog.kafka import client_settings, partition_of, partitions_of, read_all, unavailable
+from turnlog.keys.rows import Row
+
+logger = logging.getLogger(__name__)
+
+TOPIC = "turnlog.keys"
+TRANSACTION_S = 30.0
+
+_FENCED = frozenset(
+    (
+        KafkaError._FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
+    )
+)
+
+
+class Fenced(Stopped):
+    """Another keeper took the partition over: this one must end."""
+
+
+class KeyPartition:
+    """Rows of one partition and the right to change them; made by `take_over` alone.
+
+    Attributes:
+        number: the partition.
+        state: what it holds.
+        lock: held while that changes, which it does a whole transaction at a time.
+    """
+
+    def __init__(self, config: Config, number: int, topic: str) -> None:
+        self.number = number
+        self._topic = topic
+        self.state = KeyRows()
+        self.lock = threading.RLock()
+        self._config = config
+        self._producer: Producer | None = None
+        self._fenced: Fenced | None = None
+        self._counts: dict[str, int] = {}
+
+    def write(self, rows: Sequence[Row], events: Iterable[Record] = ()) -> None:
+        """Write rows and events in one transaction, all or none; returns when they are durable.
+
+        Raises:
+            Fenced: another keeper has the partition.
+            Unavailable: Kafka did not answer. Whether the rows were written is not known until
+                `ready` has read the partition anew.
+        """
+        placed = [
+            (partition_of(event.partition_by, self._count(event.topic)), event) for event in events
+        ]
+        # Let go of until all went well: whatever fails, the next one to write reads anew.
+        producer, self._producer = self._producer, None
+        if producer is None:
+            raise Unavailable(f"partition {self.number} of {self._topic} must be taken over first")
+        try:
+            producer.begin_transaction()
+            for key, value in rows:
+                self._produce(producer, self._topic, self.number, key, value)
+            for number, event in placed:
+                self._produce(producer, event.topic, number, event.key, event.value, event.headers)
+            producer.commit_transaction(TRANSACTION_S)
+        except KafkaException as error:
+            raise self._failed(error) from error
+        with self.lock:
+            self.state.apply(rows)
+        self._producer = producer
+
+    def _produce(
+        self,
+        producer: Producer,
+        topic: str,
+        partition: int,
+        key: bytes,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes]] = (),
+    ) -> None:
+        while True:
+            try:
+                producer.produce(topic, value, key, partition, headers=[*headers])
+                return
+            except BufferError:
+                producer.poll(0.1)
+
+    def ready(self) -> "KeyPartition":
+        """Return the partition when it may be written to, taken over anew if a write failed.
+
+        What is to be written must be computed from what is there after this call.
+
+        Raises:
+            Fenced: another keeper did the same in this moment.
+            Unavailable: Kafka does not answer.
+        """
+        if self._fenced is not None:
+            raise self._fenced
+        if self._producer is None:
+            self.take_over()
+        return self
+
+    def take_over(self) -> None:
+        """Fence who wrote before, then read the partition to its end.
+
+        Raises:
+            Fenced: another keeper did the same in this moment.
+            Unavailable: Kafka does not answer.
+        """
+        producer = Producer(_settings(self._config, self._topic, self.number))
+        try:
+            producer.init_transactions(TRANSACTION_S)
+        except KafkaException as error:
+            raise self._failed(error) from error
+        state = KeyRows()
+        for message in read_all(self._config, self._topic, [self.number]):
+            state.apply([_row(message)])
+        with self.lock:
+            self.state.become(state)
+        self._producer = producer
+
+    def _failed(self, error: KafkaException) -> Unavailable | Fenced:
+        # librdkafka has no KIP-890: after an unclear end of a transaction only a new producer,
+        # with a new epoch, can tell what is in the log (faust-kafka.md section 4).
+        reason: KafkaError = error.args[0]
+        if reason.code() in _FENCED:
+            self._fenced = Fenced(f"partition {self.number} of {self._topic} has another keeper")
+            return self._fenced
+        logger.warning("partition %d: a transaction failed: %s", self.number, reason.name())
+        return unavailable(error)
+
+    def _count(self, topic: str) -> int:
+        if topic not in self._counts:
+            self._counts[topic] = len(partitions_of(self._config, topic))
+        return self._counts[topic]
+
+
+def take_over(config: Config, number: int, topic: str = TOPIC) -> KeyPartition:
+    """Become the keeper of a partition.
+
+    Raises:
+        Fenced: another keeper did the same in this moment.
+        Unavailable: Kafka does not answer.
+    """
+    partition = KeyPartition(config, number, topic)
+    partition.take_over()
+    return partition
+
+
+def _row(message: Message) -> Row:
+    return message.key() or b"", message.value()
+
+
+def _settings(config: Config, topic: str, number: int) -> dict[str, object]:
+    return {
+        **client_settings(config),
+        "transactional.id": f"{topic.replace('.', '-')}-{number}",
+        "transaction.timeout.ms": int(TRANSACTION_S * 1000),
+        # Pages are ciphertext: compressing them costs time and wins nothing.
+        "compression.type": "none",
+        "linger.ms": 0,
+        "message.max.bytes": 1_000_000,
+    }
