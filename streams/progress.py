@@ -16,7 +16,8 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from streams.views import View
 from turnlog.config import Config
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 Partition = tuple[str, int]
 Offsets = Mapping[Partition, int]
 REQUEST_TIMEOUT_S = 5.0
+LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 
 
 class Lag(NamedTuple):
@@ -55,7 +58,7 @@ class Progress:
         Raises:
             Unavailable: Kafka does not answer.
         """
-        return self._offsets(self._partitions(topics), OffsetSpec.latest())
+        return self._offsets(self._partitions(topics), LATEST)
 
     def committed(self, view: View) -> dict[Partition, int]:
         """Return the next offset that the view will read; partitions it never committed are left out.
@@ -79,11 +82,9 @@ class Progress:
         done = self.committed(view)
         missing = [part for part in ends if part not in done and ends[part] > 0]
         # Retention may have removed the beginning of a partition that was never committed.
-        starts = self._offsets(missing, OffsetSpec.earliest()) if missing else {}
+        starts = self._offsets(missing, EARLIEST) if missing else {}
         position = {part: done.get(part, starts.get(part, 0)) for part in ends}
-        return {
-            part: (position[part], end) for part, end in ends.items() if position[part] < end
-        }
+        return {part: (position[part], end) for part, end in ends.items() if position[part] < end}
 
     def lag(self, view: View) -> Lag:
         """Return how far the view is behind the ends of its topics now."""
@@ -116,8 +117,7 @@ class Progress:
             return {}
         futures = self._admin.list_offsets(wanted, request_timeout=REQUEST_TIMEOUT_S)
         return {
-            (part.topic, part.partition): _result(future).offset
-            for part, future in futures.items()
+            (part.topic, part.partition): _result(future).offset for part, future in futures.items()
         }
 
 

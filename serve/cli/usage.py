@@ -1,0 +1,67 @@
+"""`turnlog usage`: tokens and cost, by what you like."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from serve.cli.output import json_line, table
+from sinks.clickhouse.queries import GROUP_COLUMNS, usage_by
+from sinks.clickhouse.tables import CLASSES, USAGE, ensure_tables
+from turnlog.config import load
+from turnlog.errors import UsageError
+from turnlog.keeper_client import credential_of
+
+
+@click.command()
+@click.option("--org", required=True, help="Organisation.")
+@click.option(
+    "--by", default="provider,model", show_default=True, help="Columns to group by, with commas."
+)
+@click.option("--project", help="Only usage of this project.")
+@click.option("--json", "as_json", is_flag=True, help="One object a line.")
+def usage(org: str, by: str, project: str | None, as_json: bool) -> None:
+    """Sum up tokens and cost of an org, the costliest group first.
+
+    Counts hold what was measured or estimated. Runs whose usage is not known are counted under
+    `unknown`, those whose tokens have no price under `unpriced`; neither adds a zero.
+
+    Example: turnlog usage --org local --by provider,model
+    """
+    columns = group_columns(by)
+    config = load()
+    credential_of(config, org)
+    found = usage_by(ensure_tables(config, USAGE), org, columns, project)
+    if as_json:
+        for row in found:
+            json_line(row)
+    else:
+        _print(list(found), columns)
+
+
+def group_columns(by: str) -> list[str]:
+    """Return the columns to group by.
+
+    Raises:
+        UsageError: one is none, or stands twice.
+    """
+    names = [name.strip() for name in by.split(",") if name.strip()]
+    for name in names:
+        if name not in GROUP_COLUMNS:
+            raise UsageError(f"--by knows {', '.join(GROUP_COLUMNS)}; not {name!r}")
+    if len(set(names)) < len(names):
+        raise UsageError("--by names a column twice")
+    return names
+
+
+def _print(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """Print the groups; token classes that are empty everywhere are left out."""
+    used = [name for name in CLASSES if any(row[name] for row in rows)]
+    shown = [{**row, "cost_usd": usd(row["cost_nano_usd"])} for row in rows]
+    table(shown, [*columns, "runs", *used, "cost_usd", "unknown", "unpriced"])
+
+
+def usd(nano_usd: int) -> str:
+    """Return an amount in USD as exact decimal text."""
+    sign, rest = "-" if nano_usd < 0 else "", abs(nano_usd)
+    return f"{sign}{rest // 10**9}.{rest % 10**9:09d}"

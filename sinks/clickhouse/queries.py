@@ -1,0 +1,69 @@
+"""Questions about usage that several readers ask."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sinks.clickhouse.client import ClickHouse
+from sinks.clickhouse.tables import CLASSES, USAGE
+
+GROUP_COLUMNS = (
+    "project",
+    "user",
+    "conversation",
+    "provider",
+    "model",
+    "quality",
+    "reason",
+    "price_version",
+    "day",
+    "month",
+)
+"""What usage can be summed by; `day` and `month` are the UTC ones of `effective_at`."""
+
+_DERIVED = {
+    "day": "formatDateTime(effective_at, '%Y-%m-%d', 'UTC')",
+    "month": "formatDateTime(effective_at, '%Y-%m', 'UTC')",
+}
+# Zeros of unknown rows say nothing, so they are counted and not summed.
+_KNOWN = "quality IN ('measured', 'estimated')"
+_SUMS = {
+    "runs": "uniqExact(run)",
+    **{name: f"sumIf(sign * {name}, {_KNOWN})" for name in CLASSES},
+    "cost_nano_usd": f"sumIf(sign * ifNull(cost_nano_usd, 0), {_KNOWN}) AS cost",
+    "unknown": f"uniqExact(run) - uniqExactIf(run, {_KNOWN})",
+    "unpriced": f"uniqExactIf(run, {_KNOWN} AND isNull(cost_nano_usd))",
+}
+
+
+def usage_by(
+    clickhouse: ClickHouse, org: str, by: Sequence[str], project: str | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield the usage of an org by group, the costliest first.
+
+    Args:
+        clickhouse: connection.
+        org: whose usage.
+        by: of GROUP_COLUMNS, in order; none: one sum over all.
+        project: only this one.
+
+    Yields:
+        The group's columns; `runs`; each token class; `cost_nano_usd`, the sum of what has a price;
+        `unknown`, runs whose usage is not known; `unpriced`, runs with usage that has no price.
+        All integers.
+
+    Raises:
+        Unavailable: ClickHouse does not answer.
+    """
+    names, keys = list(by), [f"by_{at}" for at in range(len(by))]
+    groups = [f"{_DERIVED.get(name, name)} AS {key}" for name, key in zip(names, keys, strict=True)]
+    sql = (
+        f"SELECT {', '.join([*groups, *_SUMS.values()])} "
+        f"FROM {clickhouse.database}.{USAGE.name} "
+        "WHERE org = {org:String} AND type IN ('usage.recorded', 'usage.corrected') "
+        + ("AND project = {project:String} " if project else "")
+        + (f"GROUP BY {', '.join(keys)} " if keys else "")
+        + f"ORDER BY {', '.join(['cost DESC', *keys])}"
+    )
+    parameters = {"org": org, **({"project": project} if project else {})}
+    for row in clickhouse.stream(sql, parameters):
+        yield dict(zip([*names, *_SUMS], row, strict=True))

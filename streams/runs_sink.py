@@ -1,0 +1,31 @@
+"""Worker `runs-sink`: `turnlog.runs` into the ClickHouse table `runs`."""
+
+from processors.runs import canonical
+from sinks.clickhouse.tables import RUNS, ensure_tables
+from streams.batch import run_sink
+from streams.rows_digest import table_digest
+from streams.rows_sink import RowsSink
+from streams.views import named
+from turnlog.config import Config
+
+VIEW, WORKER, GROUP, TOPICS, TABLE, _ = named("runs")
+
+
+def run(config: Config) -> None:
+    """Work until SIGTERM.
+
+    Raises:
+        Unavailable: Kafka or ClickHouse failed; start again.
+        Stopped: a person has to look first.
+    """
+    clickhouse = ensure_tables(config, RUNS)
+    run_sink(config, WORKER, TOPICS, RowsSink(clickhouse, RUNS))
+
+
+def digest(config: Config) -> tuple[int, str]:
+    """Return the number of distinct events in the table and its digest.
+
+    Raises:
+        Unavailable: ClickHouse does not answer.
+    """
+    return table_digest(config, RUNS, canonical)
