@@ -1,0 +1,114 @@
+"""The query behind `turnlog runs`: states from `runs`, sums from `usage`, places from `locator`.
+
+Order exists only within one topic, so no table is written from two; they are joined here, by run
+and by coordinate, in one query however many runs there are.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from processors.runs import TERMINAL
+from processors.runs import TOPIC as RUNS_TOPIC
+from processors.usage import CLASSES, KNOWN_QUALITIES
+
+CREATED = "run.created"
+
+
+def runs_query(
+    database: str,
+    org: str,
+    *,
+    run: str | None = None,
+    project: str | None = None,
+    status: str | None = None,
+    limit: int | None = None,
+) -> tuple[str, dict[str, Any]]:
+    """Return the query for the runs of an org, newest first, and its parameters.
+
+    Args:
+        database: where the three tables are.
+        org: whose runs.
+        run: only this one.
+        project: only those of this project.
+        status: only those in this state.
+        limit: at most so many.
+
+    Returns:
+        SQL whose rows are `(run, source_ref, conversation, provider, model, status, started_us,
+        ended_us, request place, response place, quality, cost, *token classes)`, where a place is
+        `(partition, offset, has content, object, frame offset, frame bytes)`, the object empty
+        while the locator does not have the event.
+    """
+    given = {"run": run, "project": project, "status": status, "limit": limit}
+    parameters = {name: value for name, value in given.items() if value is not None}
+    sql = _SELECT.format(
+        runs=_RUNS.format(database=database, narrowed=_narrowed(parameters, "run", "project")),
+        usage=_USAGE.format(database=database, narrowed=_narrowed(parameters, "run", "project")),
+        located=_LOCATED.format(database=database, narrowed=_narrowed(parameters, "run")),
+        having="WHERE status = {status:String}" if status is not None else "",
+        limit="LIMIT {limit:UInt64}" if limit is not None else "",
+    )
+    return sql, parameters | {"org": org}
+
+
+def _narrowed(parameters: Mapping[str, Any], *names: str) -> str:
+    return "".join(f" AND {name} = {{{name}:String}}" for name in names if name in parameters)
+
+
+def _listed(*names: str) -> str:
+    return ", ".join(f"'{name}'" for name in names)
+
+
+_KNOWN = f"quality IN ({_listed(*KNOWN_QUALITIES)})"
+_SUMS = ", ".join(f"sumIf(sign * {name}, {_KNOWN}) AS {name}" for name in CLASSES)
+
+# The state of a run is that of its terminal event with the highest epoch and seq. The finalizer's
+# is provisional and has the highest seq there is: one of the same writer supersedes it. The first
+# run.created wins. An event that stands twice in the log stands once in the table.
+_RUNS = f"""
+    SELECT run, max(conversation) AS conversation,
+        argMinIf(
+            (partition, offset, notEmpty(content_mac), occurred_at_us, provider, model, source_ref),
+            (partition, offset), type = '{CREATED}') AS asked,
+        argMaxIf(
+            (partition, offset, notEmpty(content_mac), occurred_at_us, provider, model, status),
+            (writer_epoch, NOT provisional, seq, -offset), type != '{CREATED}') AS ended
+    FROM {{database}}.runs
+    WHERE org = {{{{org:String}}}}{{narrowed}} AND type IN ({_listed(CREATED, *TERMINAL)})
+    GROUP BY run"""
+
+# A price that is not known makes the sum unknown: it would be too low.
+_USAGE = f"""
+    SELECT run, count() AS events,
+        multiIf(sumIf(sign, quality = 'measured') > 0, 'measured',
+            sumIf(sign, quality = 'estimated') > 0, 'estimated', 'unknown') AS known,
+        if(countIf({_KNOWN} AND isNull(cost_nano_usd)) > 0, NULL,
+            sumIf(sign * cost_nano_usd, {_KNOWN})) AS cost,
+        {_SUMS}
+    FROM {{database}}.usage
+    WHERE org = {{{{org:String}}}}{{narrowed}} AND type IN ('usage.recorded', 'usage.corrected')
+    GROUP BY run"""
+
+_LOCATED = f"""
+    SELECT partition, offset, object, frame_offset, frame_bytes
+    FROM {{database}}.locator
+    WHERE org = {{{{org:String}}}}{{narrowed}} AND topic = '{RUNS_TOPIC}'
+        AND type IN ({_listed(CREATED, *TERMINAL)})"""
+
+_SELECT = f"""
+SELECT r.run, asked.7, conversation,
+    if(ended.5 = '', asked.5, ended.5),
+    if(ended.6 = '', asked.6, ended.6),
+    if(ended.7 = '', 'running', ended.7) AS status,
+    asked.4, ended.4,
+    (asked.1, asked.2, asked.3, q.object, q.frame_offset, q.frame_bytes),
+    (ended.1, ended.2, ended.3, o.object, o.frame_offset, o.frame_bytes),
+    if(u.events = 0, 'unknown', u.known), if(u.events = 0, NULL, u.cost), {", ".join(CLASSES)}
+FROM ({{runs}}) AS r
+LEFT JOIN ({{usage}}) AS u ON u.run = r.run
+LEFT ANY JOIN ({{located}}) AS q ON q.partition = asked.1 AND q.offset = asked.2
+LEFT ANY JOIN ({{located}}) AS o ON o.partition = ended.1 AND o.offset = ended.2
+{{having}}
+ORDER BY asked.4 DESC, r.run DESC
+{{limit}}
+"""
