@@ -1,7 +1,10 @@
 """The two buckets: content, where deleting deletes, and audit, where nothing can be deleted."""
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from local.process import replace
 from turnlog.config import Config
 from turnlog.errors import Unavailable
 
@@ -43,6 +46,19 @@ def ensure(config: Config) -> None:
         raise Unavailable(f"buckets at {config.s3}: {error}") from error
     finally:
         s3.close()
+    replace(*_note(config))
+
+
+def _note(config: Config) -> tuple[Path, str]:
+    noted = [config.need("s3"), config.content_bucket, config.audit_bucket]
+    # Beside the data of the local store: gone together with them.
+    return config.home / "s3" / "buckets.json", json.dumps(noted)
+
+
+def known(config: Config) -> bool:
+    """Tell whether `ensure` found these buckets at this address before: buckets do not go away."""
+    path, noted = _note(config)
+    return path.exists() and path.read_text() == noted
 
 
 def _ensure_one(s3: Any, name: str, *, locked: bool) -> None:

@@ -1,12 +1,11 @@
-"""The table of parts: what each is, where it listens, how it is started and asked for its health."""
+"""The table of parts: what each is, where it listens, how it is started and asked for health."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from local import clickhouse, kafka, probe, seaweed, valkey, workers
+from local.place import Place
 from local.process import Launch
-from local.site import Site
 from turnlog.errors import UsageError
 
 
@@ -28,12 +27,12 @@ class Part:
 
     name: str
     kind: str
-    launch: Callable[[Site], Launch]
+    launch: Callable[[Place], Launch]
     ports: tuple[str, ...] = ()
     address: str = ""
     answers: Callable[[str], bool] | None = None
     needs: tuple[str, ...] = ()
-    start_s: float = 60.0
+    start_s: float = 120.0
     stop_s: float = 10.0
 
     def address_at(self, ports: Mapping[str, int]) -> str:
@@ -42,16 +41,16 @@ class Part:
 
 
 def _worker(name: str, *needs: str) -> Part:
-    return Part(name, "worker", lambda site: workers.launch(site, name), needs=needs)
+    return Part(name, "worker", lambda place: workers.launch(place, name), needs=needs)
 
 
 _KEEPER = Part(
     "keeper",
     "worker",
-    lambda site: workers.launch(site, "keeper"),
+    lambda place: workers.launch(place, "keeper"),
     ports=("keeper",),
     address="http://127.0.0.1:{port}",
-    answers=probe.connects,
+    answers=lambda address: probe.http_ok(address, "/health"),
     needs=("kafka",),
 )
 
@@ -64,7 +63,7 @@ PARTS: tuple[Part, ...] = (
         ports=kafka.PORTS,
         address="127.0.0.1:{port}",
         answers=kafka.answers,
-        start_s=90.0,
+        start_s=180.0,
         stop_s=20.0,
     ),
     Part(
@@ -123,8 +122,3 @@ def with_needs(parts: tuple[Part, ...]) -> tuple[Part, ...]:
         if part.name in wanted:
             wanted.update(part.needs)
     return tuple(part for part in PARTS if part.name in wanted)
-
-
-def folder(site: Site, name: str) -> Path:
-    """Return the folder of a part's data."""
-    return site.folder(name)

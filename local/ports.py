@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 
 from local.process import replace
 from turnlog.errors import Unavailable, UsageError

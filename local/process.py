@@ -14,13 +14,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 
 HOME_MARK = "TURNLOG_STACK_HOME"
 PART_MARK = "TURNLOG_STACK_PART"
 _POLL_S = 0.02
 _LOG_BYTES = 8 << 20
 _LOGS_KEPT = 2
+_TAIL_BYTES = 16384
+_STARTED = "--- started by turnlog"
 
 # Our own children must be waited for, or they stay zombies that look alive.
 _children: dict[int, subprocess.Popen[bytes]] = {}
@@ -45,7 +47,7 @@ class Running:
 
 
 def identity(pid: int) -> str:
-    """Return what tells this process from any other that ever had its pid; "" when there is none."""
+    """Return what tells a process from any other that had its pid; "" when there is none."""
     try:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:
@@ -60,7 +62,7 @@ def _linux_identity(pid: int) -> str:
     if not stat.exists():
         return ""
     # The command may hold blanks and brackets; fields count from its last bracket. Field 22 is the
-    # start in clock ticks since boot: unlike a wall-clock time it never moves when the clock is set.
+    # start in clock ticks since boot, which no setting of the wall clock can move.
     ticks = stat.read_text(errors="replace").rpartition(")")[2].split()[19]
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot}/{ticks}"
@@ -118,6 +120,8 @@ def start(file: PidFile, launch: Launch, told: dict[str, str]) -> Running:
     _rotate(log)
     marks = {HOME_MARK: str(file.home), PART_MARK: file.name}
     with log.open("ab") as out:
+        out.write(f"{_STARTED} {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode())
+        out.flush()
         child = subprocess.Popen(
             list(launch.argv),
             cwd=launch.cwd,
@@ -126,6 +130,7 @@ def start(file: PidFile, launch: Launch, told: dict[str, str]) -> Running:
             stdout=out,
             stderr=out,
             start_new_session=True,
+            umask=0o077,
         )
     _children[child.pid] = child
     running = Running(child.pid, identity(child.pid), told)
@@ -138,15 +143,16 @@ def log_path(home: Path, name: str) -> Path:
     return home / "logs" / f"{name}.log"
 
 
-def log_tail(home: Path, name: str, lines: int = 8) -> str:
-    """Return the last lines of a part's log."""
+def log_tail(home: Path, name: str, lines: int = 8) -> list[str]:
+    """Return the last lines that a part has written since its last start."""
     path = log_path(home, name)
     if not path.exists():
-        return ""
+        return []
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 8192))
+        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
         text = file.read().decode(errors="replace")
-    return "\n".join(text.splitlines()[-lines:])
+    since = text.rpartition(_STARTED)[2] if _STARTED in text else f"\n{text}"
+    return since.splitlines()[1:][-lines:]
 
 
 def _rotate(log: Path) -> None:
@@ -160,7 +166,7 @@ def _rotate(log: Path) -> None:
 
 
 def stop(file: PidFile, grace_s: float) -> bool:
-    """Stop a part with its children: asked first, killed after `grace_s` seconds. True if any ran."""
+    """Stop a part and its children, killed after `grace_s` seconds; tell whether any ran."""
     running = file.read()
     family = _family(running.pid) if running else []
     family += [p for p in strays(file.home, file.name) if p not in family]
@@ -216,7 +222,7 @@ def _alive(process: psutil.Process) -> bool:
         del _children[process.pid]
         return False
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 
@@ -224,6 +230,7 @@ def _alive(process: psutil.Process) -> bool:
 def age_s(pid: int) -> float:
     """Return for how many seconds a process has run; 0 when there is none."""
     try:
-        return time.time() - psutil.Process(pid).create_time()
+        began: float = psutil.Process(pid).create_time()
+        return time.time() - began
     except psutil.NoSuchProcess:
         return 0.0

@@ -5,9 +5,9 @@ import shutil
 import sysconfig
 from pathlib import Path
 
+from local.place import Place
 from local.probe import http_ok
 from local.process import Launch, replace
-from local.site import Site
 from turnlog.errors import Unavailable
 
 # Each listener with its option; a gRPC port that is not given is the HTTP port + 10000.
@@ -56,22 +56,22 @@ def binary() -> str:
     return found
 
 
-def launch(site: Site) -> Launch:
+def launch(place: Place) -> Launch:
     """Say how to start SeaweedFS, with the config's access key as its only identity."""
-    cwd = site.folder("s3")
+    cwd = place.folder("s3")
     (cwd / "data").mkdir(exist_ok=True)
-    _write_identities(site, cwd / "identities.json")
+    _write_identities(place, cwd / "identities.json")
     for name in PORTS:
-        _remove_stale_socket(site.ports[name])
-    listeners = {option: str(site.ports[name]) for name, option in _LISTENERS.items()}
+        _remove_stale_socket(place.ports[name])
+    listeners = {option: str(place.ports[name]) for name, option in _LISTENERS.items()}
     options = [f"-{name}={value}" for name, value in {**_SETTINGS, **listeners}.items()]
     # `weed mini` makes an administrator of an AWS key that it finds in its environment.
     env = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "S3_BUCKET": ""}
     return Launch([binary(), "-logtostderr=true", "mini", *options], cwd, env)
 
 
-def _write_identities(site: Site, path: Path) -> None:
-    config = site.config
+def _write_identities(place: Place, path: Path) -> None:
+    config = place.config
     key = {
         "accessKey": config.s3_access_key,
         "secretKey": config.s3_secret_key.get_secret_value(),

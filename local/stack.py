@@ -3,7 +3,6 @@
 import functools
 import json
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from local import buckets, ports, probe, process
+from local import buckets, ports, probe, process, workers
 from local.kafka.jars import fetched
 from local.lock import locked
 from local.parts import PARTS, PORT_NAMES, Part, select, with_needs
+from local.place import Place
 from local.process import PidFile, Running
-from local.site import Site
 from turnlog.config import PARTS as ADDRESSED
-from turnlog.config import Config, load
+from turnlog.config import Config
 from turnlog.errors import Unavailable, UsageError
 
 logger = logging.getLogger(__name__)
@@ -27,6 +26,8 @@ Notify = Callable[[str], None]
 
 _LOCK_S = 600.0
 _POLL_S = 0.05
+# A worker that crashed this often since its start will not come up by being waited for.
+_CRASHES = 3
 
 
 class State(NamedTuple):
@@ -117,10 +118,13 @@ def _state(config: Config, external: dict[str, str], part: Part) -> State:
     address = getattr(config, part.name, "") if part.address else ""
     if running is None:
         return State(part.name, part.kind, None, address, "died" if file.exists() else "stopped")
-    return State(part.name, part.kind, running.pid, address, _health(part, running, address))
+    health = _health(config, part, running, address)
+    return State(part.name, part.kind, running.pid, address, health)
 
 
-def _health(part: Part, running: Running, address: str) -> str:
+def _health(config: Config, part: Part, running: Running, address: str) -> str:
+    if part.kind == "worker" and workers.is_failing(config.home, part.name):
+        return "failing"
     if part.answers is None or part.answers(address):
         return "running"
     return "starting" if process.age_s(running.pid) < part.start_s else "failing"
@@ -225,8 +229,8 @@ class _Starter:
     def _launch(self, part: Part, file: PidFile) -> None:
         began = time.monotonic()
         for last in (False, True):
-            site = Site(self.given, self.ports.by_name, self.external)
-            process.start(file, part.launch(site), self._told())
+            place = Place(self.given, self.ports.by_name, self.external)
+            process.start(file, part.launch(place), self._told())
             try:
                 self._await(part, file)
                 break
@@ -244,6 +248,8 @@ class _Starter:
         while file.read() is not None:
             if part.answers is None or part.answers(address):
                 return
+            if workers.crashes(self.given.home, part.name) >= _CRASHES:
+                raise Unavailable(self._complaint(part, "crashes again and again"))
             if time.monotonic() > deadline:
                 raise Unavailable(self._complaint(part, f"does not answer on {address}"))
             time.sleep(_POLL_S)
@@ -252,7 +258,7 @@ class _Starter:
     def _complaint(self, part: Part, what: str) -> str:
         home = self.given.home
         tail = process.log_tail(home, part.name)
-        said = f", which ends:\n{tail}" if tail else ", which is empty"
+        said = ", which ends:\n" + "\n".join(tail) if tail else ", which is empty"
         return f"{part.name} {what}; its log is {process.log_path(home, part.name)}{said}"
 
     def _prepare(self, config: Config, wanted: set[str]) -> None:
@@ -260,7 +266,7 @@ class _Starter:
             work = []
             if "kafka" in wanted:
                 work.append(pool.submit(self._ensure_topics, config))
-            if "s3" in wanted:
+            if "s3" in wanted and not buckets.known(config):
                 work.append(pool.submit(buckets.ensure, config))
         for one in work:
             one.result()
@@ -270,20 +276,3 @@ class _Starter:
 
         for drift in topics.ensure(config):
             self.notify(f"topics: {drift}")
-
-
-def reload(config: Config) -> Config:
-    """Return the config as it reads after parts were started elsewhere."""
-    return load(home=config.home)
-
-
-def open_files_limit() -> int:
-    """Return how many files this user's processes may have open."""
-    import resource
-
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
-def owned_by_us(path: os.PathLike[str]) -> bool:
-    """Tell whether this user owns a path."""
-    return os.stat(path).st_uid == os.getuid()

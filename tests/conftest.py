@@ -15,6 +15,7 @@ from turnlog.config import Config, load
 
 @contextmanager
 def running_stack(names: tuple[str, ...] = ()) -> Iterator[Config]:
+    """Run a stack (all of it, or the parts named) in a new home; nothing of it stays."""
     # Short: a Unix socket's path, of which the stack has some, may have 107 bytes.
     home = Path(tempfile.mkdtemp(prefix="turnlog-test-"))
     config = load(home=home)
@@ -32,7 +33,7 @@ def stack() -> Iterator[Config]:
     Its home is in TURNLOG_HOME too, so that commands and workers started by a test find it.
     """
     before = os.environ.get("TURNLOG_HOME")
-    with running_stack(()) as config:
+    with running_stack() as config:
         os.environ["TURNLOG_HOME"] = str(config.home)
         try:
             yield config
@@ -45,7 +46,7 @@ def stack() -> Iterator[Config]:
 @pytest.fixture
 def own_stack() -> Iterator[Config]:
     """The config of a running stack that the test may break: expensive, use it sparingly."""
-    with running_stack(()) as config:
+    with running_stack() as config:
         yield config
 
 

@@ -132,11 +132,15 @@ def _create(admin: AdminClient, config: Config, missing: Sequence[Topic]) -> Non
     made = admin.create_topics([_new(topic, config) for topic in missing], request_timeout=ADMIN_S)
     for future in made.values():
         _result(future)
-    _await_leaders(admin, {topic.name for topic in missing})
+    await_leaders(admin, {topic.name for topic in missing})
 
 
-def _await_leaders(admin: AdminClient, names: set[str]) -> None:
-    """Wait until every partition has a leader: the answer to a creation comes before that."""
+def await_leaders(admin: AdminClient, names: set[str]) -> None:
+    """Wait until every partition has a leader: the answer to a creation comes before that.
+
+    Raises:
+        Unavailable: it takes longer than 30 s.
+    """
     deadline = time.monotonic() + ADMIN_S
     while time.monotonic() < deadline:
         found = admin.list_topics(timeout=ANSWER_S).topics

@@ -5,7 +5,6 @@ address is read from `{home}/addresses.json`, which `turnlog up` writes.
 """
 
 import json
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -96,12 +95,12 @@ class Config(BaseSettings):
         toml = TomlConfigSettingsSource(settings_cls, _toml_path())
         return init_settings, env_settings, toml, LocalAddresses(settings_cls)
 
-    @cached_property
+    @property
     def credentials(self) -> Path:
         """Folder of credential files, each 0600."""
         return self.home / "credentials"
 
-    @cached_property
+    @property
     def local_key_file(self) -> Path:
         """The key file in use."""
         return self.key_file or self.home / "keys" / "local.key"

@@ -6,15 +6,15 @@ chDB has no server and allows one process per path; this one owns the path and a
 
 import sys
 
+from local.place import Place
 from local.probe import http_ok
 from local.process import Launch
-from local.site import Site
 
 
-def launch(site: Site) -> Launch:
+def launch(place: Place) -> Launch:
     """Say how to start the server."""
-    cwd = site.folder("clickhouse")
-    argv = [sys.executable, "-P", "-m", "local.clickhouse", str(site.ports["clickhouse"])]
+    cwd = place.folder("clickhouse")
+    argv = [sys.executable, "-P", "-m", "local.clickhouse", str(place.ports["clickhouse"])]
     return Launch(argv, cwd, {"PYTHONUNBUFFERED": "1"})
 
 

@@ -2,10 +2,8 @@
 
 import asyncio
 import logging
-import shutil
 import signal
 import sys
-from pathlib import Path
 
 from aiohttp import web
 
@@ -14,19 +12,19 @@ from local.clickhouse.server import application
 
 logger = logging.getLogger(__name__)
 
-# Relative: a path in a home that the user chose could hold what chDB reads as options or as a glob.
+# Relative: a path that the user chose could hold what chDB reads as options.
 _DATA = "data"
-_SPOOL = Path("tmp")
 _LAST_ANSWERS_S = 10.0
 
 
 async def serve(port: int) -> None:
     """Serve on 127.0.0.1 until SIGTERM, then let what runs come to its end."""
-    shutil.rmtree(_SPOOL, ignore_errors=True)
-    _SPOOL.mkdir()
-    engine = Engine(_DATA, _SPOOL)
+    engine = Engine(_DATA)
     runner = web.AppRunner(
-        application(engine), access_log=None, shutdown_timeout=_LAST_ANSWERS_S, auto_decompress=False
+        application(engine),
+        access_log=None,
+        shutdown_timeout=_LAST_ANSWERS_S,
+        auto_decompress=False,
     )
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port).start()

@@ -1,16 +1,16 @@
 """The engine: sessions on one chDB path, the queries that run, and how they are killed."""
 
 import asyncio
-import itertools
 import logging
+import os
 import re
+import tempfile
 import time
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from local.clickhouse.statement import Insert, Kill, quote, quote_name
 
@@ -98,13 +98,12 @@ class Session:
 class Engine:
     """All access to one chDB path. Its methods are called on the event loop."""
 
-    def __init__(self, path: str, spool: Path) -> None:
-        from chdb import _chdb  # type: ignore[import-untyped]
+    def __init__(self, path: str) -> None:
+        from chdb import _chdb
 
-        self._connect = _chdb.connect
+        # Its own module says nothing of its types.
+        self._connect: Callable[[str], Any] = vars(_chdb)["connect"]
         self._path = f"{path}?{PROFILE}"
-        self._spool = spool
-        self._files = itertools.count()
         # Keeps the engine open while sessions come and go.
         self._keeper = self._connect(self._path)
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="query")
@@ -153,24 +152,12 @@ class Engine:
             _stop_if_cancelled(query)
             _begin(used, query, work)
             _stop_if_cancelled(query)
-            return self._execute(used.handle, work)
+            return _execute(used.handle, work)
         except RuntimeError as error:  # all that the engine's binding raises
             raise _as_engine_error(str(error)) from None
         finally:
             if one_off is not None:
                 one_off.handle.close()
-
-    def _execute(self, handle: Any, work: Work) -> Answer:
-        if work.insert is None:
-            return _answer(handle, work.sql, work)
-        file = self._spool / f"{next(self._files)}"
-        file.write_bytes(work.data)
-        try:
-            source = f" FROM INFILE {quote(str(file))} COMPRESSION 'none' ".encode()
-            sql = work.insert.before_source + source + work.insert.after_source
-            return _answer(handle, sql, work)
-        finally:
-            file.unlink()
 
     async def kill(self, kill: Kill, parameters: Mapping[str, str], by: Query) -> Answer:
         """Kill the queries that a KILL QUERY selects, received ones that have not begun included.
@@ -286,6 +273,27 @@ def _stop_if_cancelled(query: Query) -> None:
         raise engine_error(QUERY_WAS_CANCELLED, "QUERY_WAS_CANCELLED", "Query was cancelled")
 
 
+def _execute(handle: Any, work: Work) -> Answer:
+    if work.insert is None:
+        return _answer(handle, work.sql, work)
+    with _unnamed_file() as file:
+        file.write(work.data)
+        file.flush()
+        source = f" FROM INFILE '/dev/fd/{file.fileno()}' COMPRESSION 'none' ".encode()
+        sql = work.insert.before_source + source + work.insert.after_source
+        return _answer(handle, sql, work)
+
+
+def _unnamed_file() -> IO[bytes]:
+    """Return a file for an INSERT's data that the engine reads by its descriptor.
+
+    By a name it could not be read everywhere: the engine takes the whole path for a pattern.
+    """
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("insert"), "wb")
+    return tempfile.TemporaryFile()
+
+
 def _answer(handle: Any, sql: bytes, work: Work) -> Answer:
     result = handle.query(sql, work.format, params=dict(work.parameters))
     summary = {
@@ -308,10 +316,10 @@ def _rows(queries: Iterable[Query]) -> str:
     """Return a table expression with the columns of system.processes that KILL QUERY is used on."""
     now = time.monotonic()
     rows = ", ".join(
-        f"({quote(q.query_id)}, {quote(q.query_id)}, {quote(q.user)}, {quote(q.sql)}, {now - q.began:.3f})"
+        f"({quote(q.query_id)}, {quote(q.user)}, {quote(q.sql)}, {now - q.began:.3f})"
         for q in queries
     )
-    structure = "query_id String, initial_query_id String, user String, query String, elapsed Float64"
+    structure = "query_id String, user String, query String, elapsed Float64"
     return f"values('{structure}', {rows})"
 
 
@@ -322,4 +330,3 @@ def _background(work: Awaitable[None]) -> None:
     task = asyncio.ensure_future(work)
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
-

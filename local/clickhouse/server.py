@@ -111,7 +111,7 @@ async def _read(http: web.Request, asked: request.Request) -> Call:
 
 def _authenticate(asked: request.Request) -> None:
     if (asked.user, asked.password) != ("default", ""):
-        text = f"{asked.user}: Authentication failed: the local engine knows only the user default without a password"
+        text = f"{asked.user}: the local engine knows only the user default, who has no password"
         raise engine_error(AUTHENTICATION_FAILED, "AUTHENTICATION_FAILED", text)
 
 

@@ -1,5 +1,7 @@
-"""Just enough of ClickHouse's grammar to route a statement: where an INSERT's data begin, which
-format is asked for, what a KILL QUERY selects. Everything else is the engine's business.
+"""Just enough of ClickHouse's grammar to route a statement.
+
+Where an INSERT's data begin, which format is asked for, what a KILL QUERY selects. Everything
+else is the engine's business.
 """
 
 import re

@@ -7,11 +7,12 @@ import shutil
 import subprocess
 import uuid
 from pathlib import Path
+from typing import Any
 
 from local.kafka.jars import fetched
+from local.place import Place
 from local.probe import connects
 from local.process import Launch, replace
-from local.site import Site
 from turnlog.errors import Unavailable
 
 logger = logging.getLogger(__name__)
@@ -69,14 +70,14 @@ def java() -> str:
     return found
 
 
-def launch(site: Site) -> Launch:
+def launch(place: Place) -> Launch:
     """Fetch Kafka if it is missing, format its storage once, and say how to start it."""
-    cwd = site.folder("kafka")
-    _link(cwd / "libs", fetched(site.home))
+    cwd = place.folder("kafka")
+    _link(cwd / "libs", fetched(place.home))
     _clean_temporary(cwd / "tmp")
-    _write_properties(site, cwd / "server.properties", "data")
+    _write_properties(place, cwd / "server.properties", "data")
     if not (cwd / "data").exists():
-        _format(site, cwd)
+        _format(place, cwd)
     heap = ["-Xms256m", "-Xmx512m"]
     logging_level = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     when = "-Dorg.slf4j.simpleLogger.showDateTime=true"
@@ -101,16 +102,16 @@ def _clean_temporary(path: Path) -> None:
     path.mkdir()
 
 
-def _write_properties(site: Site, path: Path, data: str) -> None:
-    ports = {"broker": site.ports["kafka"], "controller": site.ports["kafka-controller"]}
+def _write_properties(place: Place, path: Path, data: str) -> None:
+    ports = {"broker": place.ports["kafka"], "controller": place.ports["kafka-controller"]}
     lines = [f"{key}={value.format(data=data, **ports)}" for key, value in _SETTINGS.items()]
     replace(path, "\n".join(lines) + "\n")
 
 
-def _format(site: Site, cwd: Path) -> None:
+def _format(place: Place, cwd: Path) -> None:
     # Formatted under another name and renamed, so that a format cut short is begun again.
     shutil.rmtree(cwd / "data.new", ignore_errors=True)
-    _write_properties(site, cwd / "format.properties", "data.new")
+    _write_properties(place, cwd / "format.properties", "data.new")
     cluster = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
     command = ["format", "-t", cluster, "-c", "format.properties"]
     done = subprocess.run(
@@ -133,7 +134,7 @@ def answers(address: str) -> bool:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    settings = {
+    settings: dict[str, Any] = {
         "bootstrap.servers": address,
         "reconnect.backoff.ms": 200,
         "logger": _silent(),

@@ -81,9 +81,13 @@ def _body_length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def test_broad_except_only_where_it_ends_the_process() -> None:
-    broad = [path for path in sources() for node in ast.walk(ast.parse(path.read_text()))
-             if isinstance(node, ast.ExceptHandler)
-             and (node.type is None or getattr(node.type, "id", "") in ("Exception", "BaseException"))]
+    broad = [
+        path
+        for path in sources()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ExceptHandler)
+        and (node.type is None or getattr(node.type, "id", "") in ("Exception", "BaseException"))
+    ]
     assert len(broad) <= 1, broad
 
 
@@ -101,7 +105,8 @@ def _docs() -> str:
 
 def test_lock_file_names_no_registry() -> None:
     assert "http" not in "".join(
-        line for line in (ROOT / "requirements.lock").read_text().splitlines()
+        line
+        for line in (ROOT / "requirements.lock").read_text().splitlines()
         if not line.lstrip().startswith("#")
     ).replace("aiohttp", "").replace("httpcore", "").replace("httpx", "").replace("httptools", "")
 

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 import clickhouse_connect
 import fastavro
 import lz4.frame  # type: ignore[import-untyped]
-import pyarrow
+import pyarrow  # type: ignore[import-untyped]
 import pytest
 import zstandard
 from clickhouse_connect.driver.asyncclient import AsyncClient
@@ -286,7 +286,9 @@ async def test_the_async_client_speaks_it_too(engine: Config, table: str) -> Non
         dsn=engine.clickhouse, database="turnlog"
     )
     try:
-        await client.insert(table, [[n, "x", 0.5] for n in range(100)], column_names=["a", "b", "c"])
+        await client.insert(
+            table, [[n, "x", 0.5] for n in range(100)], column_names=["a", "b", "c"]
+        )
         await client.raw_insert(table, ["a", "b"], avro(50), fmt="Avro")
         counts = await asyncio.gather(
             *(client.command(f"SELECT count() FROM {table}") for _ in range(8))
@@ -304,7 +306,7 @@ def test_what_was_acknowledged_survives_kill_9(engine: Config, client: Client) -
 
     def feed() -> None:
         nonlocal acknowledged
-        while post(engine, b"INSERT INTO kept FORMAT Avro\n" + avro(1000))[0] == 200:
+        while post(engine, b"INSERT INTO kept (a, b) FORMAT Avro\n" + avro(1000))[0] == 200:
             acknowledged += 1
 
     def feed_until_death() -> None:
@@ -313,9 +315,10 @@ def test_what_was_acknowledged_survives_kill_9(engine: Config, client: Client) -
         except OSError:
             return
 
-    feeder = threading.Thread(target=feed_until_death)
+    feeder = threading.Thread(target=feed_until_death, daemon=True)
     feeder.start()
     while acknowledged < 5:
+        assert feeder.is_alive()
         time.sleep(0.01)
     running = PidFile(engine.home, "clickhouse").read()
     assert running is not None

@@ -1,12 +1,14 @@
 """Topics on a real broker: made when missing, looked over when there, never changed."""
 
 import json
+import os
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from click.testing import CliRunner
+from confluent_kafka import Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -21,7 +23,7 @@ from topics import Drift, Topic, broker, schemas
 from turnlog.config import Config
 from turnlog.errors import Unavailable
 from turnlog.events.schema import versions
-from turnlog.kafka import client_settings
+from turnlog.kafka import client_settings, producer_settings
 
 
 @pytest.fixture
@@ -78,6 +80,27 @@ def test_drift_is_reported_with_both_values_and_left_alone(
     assert broker.verify(stack) == expected
     assert broker.create_missing(stack) == expected
     assert broker.verify(stack) == expected
+
+
+def test_a_dead_letter_of_the_largest_record_fits(
+    stack: Config, own: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, letters = topics.catalogue()[:2]
+    assert letters.name == f"{source.name}.dead"
+    made = own._replace(settings=letters.settings)
+    monkeypatch.setattr(broker, "catalogue", lambda: (made,))
+    assert broker.create_missing(stack) == []
+    largest = os.urandom(int(source.settings["max.message.bytes"]))  # zstd makes it no smaller
+    refused: list[object] = []
+    producer = Producer(producer_settings(stack))
+    producer.produce(
+        made.name,
+        largest,
+        headers={"dlq-reason": b"r" * 1_000},
+        on_delivery=lambda error, _: refused.append(error) if error else None,
+    )
+    assert producer.flush(30) == 0
+    assert refused == []
 
 
 def test_makers_at_the_same_time_do_not_disturb_each_other(stack: Config, own: Topic) -> None:

@@ -155,7 +155,7 @@ class Encoder:
             raise UsageError(f"encoder of {type}: {what}")
         self._constants = {f.name: constants.get(f.name, f.default) for f in _CONSTANT}
         require_subject(kind, self._constants)
-        plan = _plan(type, _own(type) & constants.keys())
+        plan = _plan(type, _own(type).intersection(constants))
         self._free = plan.free
         try:
             head, middle = _common(tuple(self._constants.values()))

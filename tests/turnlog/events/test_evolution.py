@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -159,7 +160,7 @@ def test_a_version_that_is_not_recorded_is_named() -> None:
 
 
 def test_recording_is_done_once_and_read_back(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evolution, "history_folder", lambda: tmp_path)
     assert len(evolution.problems()) == len(TYPES)
@@ -170,7 +171,7 @@ def test_recording_is_done_once_and_read_back(
     assert [kind.text for kind in landed] == [TYPES["run.created"].text]
 
 
-def test_a_type_that_was_removed_is_missed(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_type_that_was_removed_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evolution, "history_folder", lambda: tmp_path)
     evolution.record_present()
     gone = read_type(TYPES["run.created"].text.replace('"run.created"', '"run.dreamt"'))
@@ -179,7 +180,7 @@ def test_a_type_that_was_removed_is_missed(tmp_path: Any, monkeypatch: pytest.Mo
     assert evolution.problems() == ["run.dreamt: its events can no longer be read"]
 
 
-def test_a_misplaced_version_is_named(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_misplaced_version_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evolution, "history_folder", lambda: tmp_path)
     (tmp_path / "run.created").mkdir()
     (tmp_path / "run.created" / "0000.avsc").write_text(TYPES["run.created"].text)

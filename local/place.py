@@ -8,7 +8,7 @@ from turnlog.config import Config
 
 
 @dataclass(frozen=True)
-class Site:
+class Place:
     """What a part may ask when it is started."""
 
     config: Config

@@ -1,0 +1,53 @@
+"""`turnlog conversation`: one conversation with its texts."""
+
+import textwrap
+from typing import Any
+
+import click
+
+from serve.cli.output import json_line
+from serve.conversation_api import Conversation, read_conversation
+from turnlog.config import load
+
+
+@click.command()
+@click.argument("conversation_id", metavar="CONV")
+@click.option("--org", required=True, help="Organisation.")
+@click.option("--all", "everything", is_flag=True, help="Siblings too, not only the visible path.")
+@click.option("--json", "as_json", is_flag=True, help="One object.")
+@click.pass_context
+def conversation(
+    ctx: click.Context, conversation_id: str, org: str, everything: bool, as_json: bool
+) -> None:
+    """Show a conversation: who said what, in order.
+
+    CONV is the conversation's id, or the `file` that its import named. A text whose key was erased
+    is null. One that is missing or of another org answers the same: not found, exit 1.
+
+    Example: turnlog conversation conv_1 --org local --json
+    """
+    found = read_conversation(load(), org, conversation_id, everything=everything)
+    if as_json:
+        json_line({name: getattr(found, name) for name in ("conversation", "leaf", "turns")})
+    else:
+        _show(found)
+    for line in found.unreadable:
+        click.echo(f"turnlog: {line}", err=True)
+    ctx.exit(1 if found.unreadable else 0)
+
+
+def _show(found: Conversation) -> None:
+    title = found.title or found.conversation
+    click.secho(f"{title}  ({len(found.turns)} turns)", bold=True)
+    for turn in found.turns:
+        _show_turn(turn, is_leaf=turn["turn"] == found.leaf)
+
+
+def _show_turn(turn: dict[str, Any], *, is_leaf: bool) -> None:
+    about = [turn["turn"], f"after {turn['parent']}" if turn["parent"] else "first"]
+    about += [name for name in (turn["status"], "leaf" if is_leaf else None) if name]
+    click.echo()
+    click.secho(f"{turn['turn_seq']:>4}  {turn['role']}", bold=True, nl=False)
+    click.secho(f"  {', '.join(about)}", dim=True)
+    text = "[erased]" if turn["text"] is None else turn["text"]
+    click.echo(textwrap.indent(text, " " * 6))

@@ -1,0 +1,77 @@
+"""`turnlog import`: recorded provider traffic into the log."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from serve.cli.output import json_line
+from turnlog.config import load
+
+if TYPE_CHECKING:
+    from serve.importer import Report
+
+SHOWN = 10
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--org", default="local", show_default=True, help="org to import for")
+@click.option("--project", default="default", show_default=True, help="project of that org")
+@click.option("--json", "as_json", is_flag=True, help="print one JSON object")
+def import_(file: Path, org: str, project: str, as_json: bool) -> None:
+    """Import FILE, one recorded exchange with a provider a line.
+
+    Importing a file again adds nothing. A line that cannot be read is listed as rejected and the
+    rest goes on; the exit code is then 1. docs/providers.md describes the form of a line.
+
+    Example: turnlog import samples/exchanges.jsonl --org local
+    """
+    from serve.importer import import_file
+
+    with _progress(file.name) as on_progress:
+        report = import_file(load(), file, org, project, on_progress)
+    if as_json:
+        json_line(report.as_dict())
+    else:
+        _print(report)
+    sys.exit(1 if report.rejected.count else 0)
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Callable[[float], None]]:
+    """Show a bar on a terminal; a pipe stays quiet. It goes to stderr, so that stdout is data."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda share: None
+        return
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task(f"import {name}", total=1.0)
+        yield lambda share: bar.update(task, completed=share)
+
+
+def _print(report: "Report") -> None:
+    click.echo(
+        f"{report.exchanges} exchanges: {report.runs} runs written, {report.already} there already,"
+        f" {report.erased} erased, {report.rejected.count} rejected"
+    )
+    for title, counts in (("status", report.by_status), ("usage", report.usage)):
+        click.echo(f"{title}: " + ", ".join(f"{n} {name}" for name, n in counts.items() if n))
+    for title, noted in (("warnings", report.warnings), ("rejected", report.rejected)):
+        if noted.count:
+            click.echo(f"{title}: {noted.count}")
+        for row in noted.listed[:SHOWN]:
+            click.echo(f"  {_plain(row['id'])}: {row['reason']}")
+        if noted.count > SHOWN:
+            click.echo(f"  and {noted.count - SHOWN} more: --json lists them")
+
+
+def _plain(line_id: str) -> str:
+    """Return an id without the control characters that a terminal would obey."""
+    return "".join(c if c.isprintable() else "?" for c in line_id) or "all lines"

@@ -1,0 +1,76 @@
+"""What an import did, line by line, in one object."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+# So that a file that is not what it claims prints kilobytes and not megabytes.
+MAX_LISTED = 1000
+MAX_ID_CHARS = 128
+
+
+@dataclass(slots=True)
+class Noted:
+    """Lines and what was found about them; only the first thousand are listed, all are counted."""
+
+    count: int = 0
+    listed: list[dict[str, str]] = field(default_factory=list)
+
+    def add(self, line_id: str, reason: str) -> None:
+        """Note a line."""
+        self.count += 1
+        if len(self.listed) < MAX_LISTED:
+            self.listed.append({"id": _printable(line_id), "reason": reason})
+
+    def rows(self) -> list[dict[str, str]]:
+        """Return what is listed, and how many more there were."""
+        more = self.count - len(self.listed)
+        return [*self.listed, *([{"id": "", "reason": f"and {more} more"}] if more else [])]
+
+
+@dataclass(slots=True)
+class Report:
+    """Counts of an import.
+
+    Attributes:
+        exchanges: lines that are not blank; runs, already, erased and rejected add up to it.
+        runs: runs that were written.
+        already: lines found in the views with the same content.
+        erased: lines found under an erased key; nothing of them was written.
+        by_status: runs that were written, by terminal status.
+        usage: runs that were written, by the quality of their usage.
+        warnings: what a person should know.
+        rejected: lines of which nothing was written, and why.
+    """
+
+    exchanges: int = 0
+    runs: int = 0
+    already: int = 0
+    erased: int = 0
+    by_status: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(
+            ("completed", "failed", "cancelled", "interrupted"), 0
+        )
+    )
+    usage: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("measured", "estimated", "unknown"), 0)
+    )
+    warnings: Noted = field(default_factory=Noted)
+    rejected: Noted = field(default_factory=Noted)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the object that `turnlog import --json` prints."""
+        return {
+            "exchanges": self.exchanges,
+            "runs": self.runs,
+            "already": self.already,
+            "erased": self.erased,
+            "by_status": self.by_status,
+            "usage": self.usage,
+            "warnings": self.warnings.rows(),
+            "rejected": self.rejected.rows(),
+        }
+
+
+def _printable(line_id: str) -> str:
+    """Cut an id to what a terminal can take; what has no UTF-8 is replaced."""
+    return line_id[:MAX_ID_CHARS].encode("utf-8", "replace").decode()
