@@ -10,10 +10,12 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from typing import Any
 
 from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from bench.measure import Result, Sample, Stopwatch, blocks, result
 from bench.raw import RawProducer, Sent
@@ -25,7 +27,6 @@ from streams.batch import (
     READ_RECORDS,
     READ_WAIT_S,
     Partition,
-    Sink,
     run_sink,
 )
 from streams.dead import Dead
@@ -50,37 +51,30 @@ TAIL_RECORDS = 2 * RowsSink.max_records
 BLOCK_RECORDS = 2 * RowsSink.max_records
 
 
-class TimedSink(Sink):
+class TimedSink(RowsSink):
     """The real sink, and when it began and reached a number of records."""
 
-    def __init__(self, sink: Sink, records: int) -> None:
-        self.max_age_s = sink.max_age_s
-        self.max_records = sink.max_records
-        self.max_bytes = sink.max_bytes
+    def __init__(self, clickhouse: ClickHouse, records: int) -> None:
+        super().__init__(clickhouse, TABLE)
         self.reached = threading.Event()
         self.sample: Sample | None = None
-        self._sink = sink
         self._records = records
         self._watch = Stopwatch()
         self._durable = 0
 
     def recover(self, assignments: Mapping[Partition, int]) -> None:
         """Learn what is there; the time begins once it is known."""
-        self._sink.recover(assignments)
+        super().recover(assignments)
         self._watch = Stopwatch()
 
     def write(self, messages: Sequence[Message]) -> list[Dead]:
         """Make a batch durable; the time ends with the batch that makes the block complete."""
-        dead = self._sink.write(messages)
+        dead = super().write(messages)
         self._durable += len(messages) - len(dead)
         if self._durable >= self._records and self.sample is None:
             self.sample = self._watch.sample(self._durable)
             self.reached.set()
         return dead
-
-    def forget(self, partitions: Collection[Partition]) -> None:
-        """Drop what is known of partitions."""
-        self._sink.forget(partitions)
 
 
 def measure_usage_sink(config: Config, records: int, block: int) -> Result:
@@ -101,10 +95,10 @@ def measure_usage_sink(config: Config, records: int, block: int) -> Result:
     try:
         with bench_topics(config, [TOPIC]):
             ensure_tables(config, TABLE)
-            _fill(config, sum(sizes) + min(TAIL_RECORDS, size) * len(sizes))
             ours, raw = _turns(config, clickhouse, sizes)
     finally:
         _drop(clickhouse)
+        _forget_groups(config)
     return result("usage-sink", ours[1:], raw[1:])
 
 
@@ -112,7 +106,10 @@ def _turns(
     config: Config, clickhouse: ClickHouse, sizes: Sequence[int]
 ) -> tuple[list[Sample], list[Sample]]:
     ours, raw = [], []
+    client = RawProducer(producer_settings(config))
+    made = _usage(config.partitions)
     for size in sizes:
+        _fill(client, itertools.islice(made, size + min(size, TAIL_RECORDS)))
         start = _committed(config)
         ours.append(_drain(config, clickhouse, size))
         raw.append(_count(config, start, ours[-1].records))
@@ -121,7 +118,7 @@ def _turns(
 
 def _drain(config: Config, clickhouse: ClickHouse, records: int) -> Sample:
     """Run the sink until it has made this many records durable."""
-    sink = TimedSink(RowsSink(clickhouse, TABLE), records)
+    sink = TimedSink(clickhouse, records)
     run_sink(config, WORKER, [WIRE_TOPIC], sink, stop=sink.reached)
     if sink.sample is None:
         raise Unavailable("the sink stopped before it was done")
@@ -159,10 +156,8 @@ def _committed(config: Config) -> list[TopicPartition]:
         consumer.close()
 
 
-def _fill(config: Config, records: int) -> None:
-    client = RawProducer(producer_settings(config))
-    made = itertools.islice(_usage(config.partitions), records)
-    while chunk := list(itertools.islice(made, SEND_RECORDS)):
+def _fill(client: RawProducer, records: Iterator[Sent]) -> None:
+    while chunk := list(itertools.islice(records, SEND_RECORDS)):
         client.send(chunk)
 
 
@@ -203,6 +198,13 @@ def _body(run: str, seq: int, prompt: int, answer: int) -> dict[str, Any]:
         "price_version": "bench",
         "provider_usage": {"prompt_tokens": str(prompt), "completion_tokens": str(answer)},
     }
+
+
+def _forget_groups(config: Config) -> None:
+    """Remove the offsets of groups that nobody will use again."""
+    admin = AdminClient(client_settings(config))
+    for future in admin.delete_consumer_groups([f"turnlog.{WORKER}"]).values():
+        wait([future], SILENCE_S)
 
 
 def _drop(clickhouse: ClickHouse) -> None:

@@ -3,6 +3,7 @@
 import json
 import random
 import socket
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from turnlog.errors import Unavailable, UsageError
 _LOWEST = 14000
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _TRIES = 2000
+_LINGER_S = 2.0
+_POLL_S = 0.05
 
 
 def _highest() -> int:
@@ -40,14 +43,29 @@ def is_free(port: int) -> bool:
 
 
 def listener(port: int) -> str:
-    """Say who listens on a port, as far as this user may know."""
+    """Say who listens on a port, as far as this user may know; "" when nobody is seen."""
     try:
         for connection in psutil.net_connections("tcp"):
-            if connection.laddr and connection.laddr.port == port and connection.pid:
-                return f"{psutil.Process(connection.pid).name()} (process {connection.pid})"
+            if connection.laddr.port == port and connection.status == psutil.CONN_LISTEN:
+                pid = connection.pid
+                return f"{psutil.Process(pid).name()} (process {pid})" if pid else "another user"
     except psutil.Error:
-        pass
-    return "another process"
+        return "another process"
+    return ""
+
+
+def holder(port: int) -> str:
+    """Say who keeps a port from being listened on; "" when it is free, or becomes so within 2 s.
+
+    The connections of a server that has just been killed may hold its port for a moment.
+    """
+    deadline = time.monotonic() + _LINGER_S
+    while not is_free(port):
+        found = listener(port)
+        if found or time.monotonic() > deadline:
+            return found or "another process"
+        time.sleep(_POLL_S)
+    return ""
 
 
 class Ports:

@@ -22,6 +22,7 @@ _POLL_S = 0.02
 _LOG_BYTES = 8 << 20
 _LOGS_KEPT = 2
 _TAIL_BYTES = 16384
+_STAT = Path("/proc/self/stat")
 _STARTED = "--- started by turnlog"
 
 # Our own children must be waited for, or they stay zombies that look alive.
@@ -49,21 +50,24 @@ class Running:
 def identity(pid: int) -> str:
     """Return what tells a process from any other that had its pid; "" when there is none."""
     try:
+        if _STAT.exists():
+            return _linux_identity(pid)
         process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return ""
-        return _linux_identity(pid) or f"{process.create_time():.2f}"
+        ended = process.status() == psutil.STATUS_ZOMBIE
+        return "" if ended else f"{process.create_time():.2f}"
     except (psutil.Error, OSError):
         return ""
 
 
 def _linux_identity(pid: int) -> str:
-    stat = Path(f"/proc/{pid}/stat")
-    if not stat.exists():
+    # The command may hold blanks and brackets; fields count from its last bracket: 3 is the state,
+    # 20 the number of threads, 22 the start in clock ticks since boot, which no setting of the wall
+    # clock can move.
+    stat = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    state, threads, ticks = stat[0], int(stat[17]), stat[19]
+    # A killed process is a zombie while its other threads still hold its files and ports.
+    if state == "Z" and threads <= 1:
         return ""
-    # The command may hold blanks and brackets; fields count from its last bracket. Field 22 is the
-    # start in clock ticks since boot, which no setting of the wall clock can move.
-    ticks = stat.read_text(errors="replace").rpartition(")")[2].split()[19]
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot}/{ticks}"
 
@@ -81,10 +85,7 @@ class PidFile:
         noted = self._noted()
         if noted is None:
             return None
-        child = _children.get(noted.pid)
-        if child is not None and child.poll() is not None:
-            del _children[noted.pid]
-            return None
+        _reap(noted.pid)
         return noted if noted.identity == identity(noted.pid) else None
 
     def exists(self) -> bool:
@@ -217,14 +218,14 @@ def _wait(family: Sequence[psutil.Process], patience_s: float) -> None:
 
 
 def _alive(process: psutil.Process) -> bool:
-    child = _children.get(process.pid)
+    _reap(process.pid)
+    return bool(process.is_running()) and identity(process.pid) != ""
+
+
+def _reap(pid: int) -> None:
+    child = _children.get(pid)
     if child is not None and child.poll() is not None:
-        del _children[process.pid]
-        return False
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+        del _children[pid]
 
 
 def age_s(pid: int) -> float:

@@ -10,8 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from local import buckets, ports, probe, process, workers
-from local.kafka.jars import fetched
+from local import buckets, kafka, ports, probe, process, workers
 from local.lock import locked
 from local.parts import PARTS, PORT_NAMES, Part, select, with_needs
 from local.place import Place
@@ -161,7 +160,7 @@ class _Starter:
         """Start stores together, then what lies on them, then the workers."""
         parts = [part for part in wanted if part.name not in self.external]
         if any(part.name == "kafka" for part in parts):
-            fetched(self.given.home, self.notify)
+            kafka.ready(self.given.home, self.notify)
         self.ports.choose(PORT_NAMES)
         for part in parts:
             self._make_room(part)
@@ -184,11 +183,12 @@ class _Starter:
 
     def _move_if_taken(self, name: str) -> bool:
         port = self.ports.by_name[name]
-        if ports.is_free(port):
+        holder = ports.holder(port)
+        if not holder:
             return False
         with self.moving:
             new = self.ports.move(name)
-        self.notify(f"{name}: port {port} is taken by {ports.listener(port)}, moved to {new}")
+        self.notify(f"{name}: port {port} is taken by {holder}, moved to {new}")
         return True
 
     def _write_addresses(self) -> Config:

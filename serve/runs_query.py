@@ -77,12 +77,12 @@ _RUNS = f"""
     WHERE org = {{{{org:String}}}}{{narrowed}} AND type IN ({_listed(CREATED, *TERMINAL)})
     GROUP BY run"""
 
-# A price that is not known makes the sum unknown: it would be too low.
+# A price that is not known makes the sum unknown, unless its event was undone: it would be too low.
 _USAGE = f"""
     SELECT run, count() AS events,
         multiIf(sumIf(sign, quality = 'measured') > 0, 'measured',
             sumIf(sign, quality = 'estimated') > 0, 'estimated', 'unknown') AS known,
-        if(countIf({_KNOWN} AND isNull(cost_nano_usd)) > 0, NULL,
+        if(sumIf(sign, {_KNOWN} AND isNull(cost_nano_usd)) != 0, NULL,
             sumIf(sign * cost_nano_usd, {_KNOWN})) AS cost,
         {_SUMS}
     FROM {{database}}.usage

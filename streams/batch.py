@@ -4,9 +4,9 @@ The rules are arroyo's:
 
 1. `enable.auto.commit` is off; an offset is committed only after the sink has made durable what
    lies before it, and after its dead letters are acknowledged.
-2. Polling never waits for a store: a write runs in one thread beside the loop while the next batch
-   fills. When that one is full too, the loop holds back, and after `HOLD_S` pauses the partitions
-   and goes on polling, so that the group keeps its member.
+2. Polling never waits for a store: a write runs in one thread beside the loop, while the next batch
+   is made ready and the one after it fills. When that one is full too, the loop holds back, and
+   after `HOLD_S` pauses the partitions and goes on polling, so that the group keeps its member.
 3. On a revoke the loop drops what is not yet written, waits for the write in flight, commits, and
    only then gives the partitions up. On an assignment the sink first asks its own store what is
    already there.
@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -46,7 +46,8 @@ Partition = tuple[str, int]
 # Small reads are faster than large ones: 1,070,000 records/s with 1,000, 460,000 with 10,000.
 READ_RECORDS = 1000
 READ_WAIT_S = 0.1
-HOLD_S = 5.0
+# Pausing throws away what was fetched ahead, so it is for a store that hangs, not for a busy one.
+HOLD_S = 15.0
 COMMIT_RETRY_S = 1.0
 REQUEST_TIMEOUT_S = 10.0
 # How long an assignment waits for a write, below max.poll.interval.ms (300 s), or the partitions
@@ -80,9 +81,9 @@ class Stopped(TurnlogError):
 
 
 class Sink(Protocol):
-    """Where batches land. Inherit from it: `forget` has a body.
+    """Where batches land. Inherit from it: `prepare` and `forget` have bodies.
 
-    All three methods are called by one thread at a time.
+    Except for `prepare`, one method at a time is called.
 
     Attributes:
         max_age_s: a batch is written at the latest this long after its first record was read.
@@ -105,6 +106,9 @@ class Sink(Protocol):
         Raises:
             Unavailable: the store does not answer.
         """
+
+    def prepare(self, messages: Sequence[Message]) -> None:
+        """Do what can be done for the next `write`, while the last one is perhaps in flight."""
 
     def write(self, messages: Sequence[Message]) -> list[Dead]:
         """Make a batch durable; on return it is. Each partition's records are in offset order.
@@ -197,8 +201,15 @@ def run_sink(
         loop.close()
 
 
+class _Batch(NamedTuple):
+    """What is written at once, and where reading goes on behind it."""
+
+    messages: list[Message]
+    ends: dict[Partition, int]
+
+
 class _Loop:
-    """State of one run: what is buffered, what is being written, what is durable."""
+    """State of one run: what fills, what is ready, what is being written, what is durable."""
 
     def __init__(self, config: Config, name: str, sink: Sink, limit: DeadLimit) -> None:
         self._name = name
@@ -210,9 +221,10 @@ class _Loop:
         self._buffer: list[Message] = []
         self._buffer_bytes = 0
         self._buffer_since = 0.0
+        self._ready: _Batch | None = None
+        self._batch = _Batch([], {})
         self._writing: Future[list[Dead]] | None = None
-        self._batch: list[Message] = []
-        self._batch_ends: dict[Partition, int] = {}
+        self._write_since = 0.0
         self._durable: dict[Partition, int] = {}
         self._commit_at = 0.0
         self._paused = False
@@ -224,15 +236,17 @@ class _Loop:
 
     def turn(self) -> None:
         """Read once, and move on what can be moved on."""
-        if self._full():
+        if self._ready is not None and self._full():
             self._hold_back()
         else:
             self._resume()
             self._take(self._consumer.consume(READ_RECORDS, READ_WAIT_S))
         if self._writing is not None and self._writing.done():
             self._settle()
-        if self._writing is None and self._due():
-            self._start_write()
+        if self._ready is None and self._due():
+            self._make_ready()
+        if self._writing is None and self._ready is not None:
+            self._start_write(self._ready)
         self._commit()
 
     def close(self) -> None:
@@ -247,7 +261,8 @@ class _Loop:
     def _due(self) -> bool:
         if not self._buffer:
             return False
-        return self._full() or time.monotonic() - self._buffer_since >= self._sink.max_age_s
+        old = time.monotonic() - self._buffer_since >= self._sink.max_age_s
+        return self._full() or (old and self._writing is None)
 
     def _take(self, messages: list[Message]) -> None:
         if any(map(Message.error, messages)):
@@ -271,27 +286,35 @@ class _Loop:
         raise Unavailable(f"Kafka failed: {error.name()}")
 
     def _hold_back(self) -> None:
-        """Both batches are full: wait for the write, but never longer than the group allows."""
+        """All batches are full: wait for the write, but never longer than the group allows."""
         writing = self._writing
-        if writing is None or wait([writing], 0 if self._paused else HOLD_S).done:
+        if writing is None or wait([writing], READ_WAIT_S).done:
+            return
+        if time.monotonic() - self._write_since < HOLD_S:
             return
         if not self._paused:
             logger.warning("%s: its store is slow, reading is paused", self._name)
             self._consumer.pause(self._consumer.assignment())
             self._paused = True
-        self._take(self._consumer.consume(READ_RECORDS, READ_WAIT_S))
+        self._take(self._consumer.consume(READ_RECORDS, 0))
 
     def _resume(self) -> None:
         if self._paused:
             self._consumer.resume(self._consumer.assignment())
             self._paused = False
 
-    def _start_write(self) -> None:
-        self._batch, self._buffer, self._buffer_bytes = self._buffer, [], 0
+    def _make_ready(self) -> None:
+        messages, self._buffer, self._buffer_bytes = self._buffer, [], 0
         # The consumer's position is right behind the batch, because it takes the whole buffer.
         places = self._consumer.position(self._consumer.assignment())
-        self._batch_ends = {(p.topic, p.partition): p.offset for p in places if p.offset >= 0}
-        self._writing = self._thread.submit(self._write, self._batch)
+        ends = {(place.topic, place.partition): place.offset for place in places}
+        self._ready = _Batch(messages, {part: at for part, at in ends.items() if at >= 0})
+        self._sink.prepare(messages)
+
+    def _start_write(self, batch: _Batch) -> None:
+        self._batch, self._ready = batch, None
+        self._write_since = time.monotonic()
+        self._writing = self._thread.submit(self._write, batch.messages)
 
     def _write(self, batch: list[Message]) -> list[Dead]:
         dead = self._sink.write(batch)
@@ -308,9 +331,9 @@ class _Loop:
             dead = writing.result(timeout_s)
         except TimeoutError as error:
             raise Unavailable(f"{self._name}: its store does not answer") from error
-        self._durable |= self._batch_ends
-        too_much = self._limit.judge(self._batch, dead)
-        self._batch = []
+        self._durable |= self._batch.ends
+        too_much = self._limit.judge(self._batch.messages, dead)
+        self._batch = _Batch([], {})
         if too_much:
             self._commit_now(self._durable)
             raise Stopped(f"{too_much}; `turnlog dead` lists them")
@@ -365,7 +388,9 @@ class _Loop:
 
     def _drop(self, places: list[TopicPartition]) -> set[Partition]:
         parts = {(place.topic, place.partition) for place in places}
-        self._buffer = [m for m in self._buffer if _partition(m) not in parts]
+        waiting = (self._ready.messages if self._ready else []) + self._buffer
+        self._ready = None
+        self._buffer = [m for m in waiting if _partition(m) not in parts]
         self._buffer_bytes = sum(map(len, self._buffer))
         return parts
 

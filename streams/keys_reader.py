@@ -8,13 +8,14 @@ counts.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from streams.keeper.state import Project, month_of
 from turnlog.config import Config
 from turnlog.errors import KeyUnavailable, NoTree, TurnlogError, Unavailable, UsageError
 from turnlog.kafka import partition_of, partitions_of, reader_settings, unavailable
@@ -26,7 +27,14 @@ from turnlog.keys.index import Locator, Subject
 from turnlog.keys.keyfile import load_key_file
 from turnlog.keys.kms import Kms, LocalKms
 from turnlog.keys.orgkeys import OrgKeys, check_keys
-from turnlog.keys.rows import head_row_key, id_row_key, open_head, open_id_key, read_label
+from turnlog.keys.rows import (
+    head_row_key,
+    id_row_key,
+    open_head,
+    open_id_key,
+    read_label,
+    read_month,
+)
 from turnlog.keys.tree import StoredTree
 
 logger = logging.getLogger(__name__)
@@ -121,6 +129,20 @@ class KeyRowsReader:
             version = read_label(row_key, value, self._public).wrap_version
             head = open_head(org, tree, value, self._org_keys.get(org, version), self._public)
             return StoredTree(org, tree, head, self.rows)
+
+    def trees(self, org: str) -> Iterator[tuple[Project, str, StoredTree]]:
+        """Give each project of an org with its months (YYYY-MM) and their trees.
+
+        Raises:
+            KeyUnavailable: a month's row or a head is not believed or does not open.
+        """
+        with self._lock:
+            named = {key: month_of(key) for key in self.rows}
+        for key in sorted(named):
+            found = named[key]
+            if found is not None and found[0].org == org:
+                tree = read_month(key, self.rows[key], self._public)
+                yield *found, self.stored_tree(org, tree)
 
     def id_key(self, org: str) -> bytes:
         """Return an org's id key.
@@ -245,6 +267,14 @@ class KeyReader:
             KeyUnavailable: the head is not believed or does not open.
         """
         return self._state.stored_tree(org, tree)
+
+    def trees(self, org: str) -> Iterator[tuple[Project, str, StoredTree]]:
+        """Give each project of an org with its months (YYYY-MM) and their trees.
+
+        Raises:
+            KeyUnavailable: a month's row or a head is not believed or does not open.
+        """
+        return self._state.trees(org)
 
     def rows(self) -> Mapping[bytes, bytes]:
         """Return the rows as they are now, heads left out."""

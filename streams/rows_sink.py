@@ -14,7 +14,7 @@ In order, for each batch:
 import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
@@ -71,6 +71,15 @@ class Seen:
             self.older = True
 
 
+class _Prepared(NamedTuple):
+    """A batch that was built before its turn; `flags` says whether it was asked for repeats."""
+
+    messages: Sequence[Message]
+    batch: Batch
+    built: Built
+    flags: bool
+
+
 class RowsSink(Sink):
     """Where the records of one topic become rows of one table.
 
@@ -87,7 +96,9 @@ class RowsSink(Sink):
     def __init__(self, clickhouse: ClickHouse, table: Table) -> None:
         self._clickhouse = clickhouse
         self._table = table
-        self._builder = Builder(table)
+        # Two, because the next batch is prepared while this one is written.
+        self._ahead, self._builder = Builder(table), Builder(table)
+        self._prepared: list[_Prepared] = []
         self._seen: dict[int, Seen] = {}
 
     def recover(self, assignments: Mapping[Partition, int]) -> None:
@@ -105,24 +116,37 @@ class RowsSink(Sink):
         for _, number in partitions:
             self._seen.pop(number, None)
 
+    def prepare(self, messages: Sequence[Message]) -> None:
+        """Build the containers of a batch, in the belief that all of it is new."""
+        batch = Batch.of(messages)
+        flags = self._has_older(batch)
+        self._prepared = [_Prepared(messages, batch, self._ahead.build(batch, flags=flags), flags)]
+
     def write(self, messages: Sequence[Message]) -> list[Dead]:
         """Insert a batch; on return its rows are in the table."""
-        batch = Batch.of(messages)
-        places, batch = self._without_stored(batch)
-        built = self._build(batch)
+        places, batch, built = self._built(messages)
         dead: list[Refused] = []
         if built.may_repeat or self._has_repeats(built):
             kept, conflicts = self._sift(batch)
             dead = [(places[at], reason) for at, reason in conflicts]
             places, batch = [places[at] for at in kept], batch.only(kept)
-            built = self._build(batch)
+            built = self._builder.build(batch)
         refused = built.refused + self._insert(batch, built)
         dead += [(places[at], reason) for at, reason in refused]
         return [Dead(messages[at], reason) for at, reason in sorted(dead)]
 
-    def _build(self, batch: Batch) -> Built:
-        older = any(self._seen[number].older for number in set(batch.partitions))
-        return self._builder.build(batch, flags=older)
+    def _built(self, messages: Sequence[Message]) -> tuple[Sequence[int], Batch, Built]:
+        """Return the records that are not in the table: their places, and their containers."""
+        ahead = next((known for known in self._prepared if known.messages is messages), None)
+        batch = ahead.batch if ahead else Batch.of(messages)
+        places, new = self._without_stored(batch)
+        flags = self._has_older(new)
+        if ahead and new is batch and flags == ahead.flags:
+            return places, new, ahead.built
+        return places, new, self._builder.build(new, flags=flags)
+
+    def _has_older(self, batch: Batch) -> bool:
+        return any(self._seen[number].older for number in set(batch.partitions))
 
     def _without_stored(self, batch: Batch) -> tuple[Sequence[int], Batch]:
         """Leave out records that are in the table already; only after a start there are any."""

@@ -8,9 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from local import stack as local_stack
 from turnlog.config import Config, load
+
+
+# A loaded machine makes any one example slow; no test asserts a time.
+settings.register_profile("turnlog", deadline=None)
+settings.load_profile("turnlog")
 
 
 @contextmanager

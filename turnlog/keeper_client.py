@@ -60,7 +60,8 @@ def token_id(token: str) -> str:
 
 def token_digest(token: str) -> str:
     """Return SHA-256 of a token in hex. It is random, so a slow hash would add nothing."""
-    return hashlib.sha256(token.encode()).hexdigest()
+    # A header may hold bytes that are no text; they are nobody's token and must not be an error.
+    return hashlib.sha256(token.encode(errors="replace")).hexdigest()
 
 
 def load_credential(path: Path) -> Credential:

@@ -36,8 +36,8 @@ def find(home: Path) -> Path | None:
     return next((folder for folder in folders(home) if folder.is_dir()), None)
 
 
-def fetched(home: Path, notify: Callable[[str], None] = lambda line: None) -> Path:
-    """Return the folder of the jars, fetching them if they are missing.
+def fetched(home: Path, prepare: Callable[[Path], None], notify: Callable[[str], None]) -> Path:
+    """Return the folder of the jars, fetching and preparing them if they are missing.
 
     Raises:
         Unavailable: Maven is missing, or could not fetch them.
@@ -49,7 +49,7 @@ def fetched(home: Path, notify: Callable[[str], None] = lambda line: None) -> Pa
     with locked(folder.with_name("fetch.lock"), notify, _FETCH_S):
         if not folder.is_dir():
             notify(f"fetching Kafka {version()} with Maven")
-            _fetch(folder)
+            _fetch(folder, prepare)
     return folder
 
 
@@ -76,7 +76,7 @@ def maven() -> str:
     return found
 
 
-def _fetch(folder: Path) -> None:
+def _fetch(folder: Path, prepare: Callable[[Path], None]) -> None:
     # Fetched under another name and renamed: the folder exists when it is complete.
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -93,6 +93,7 @@ def _fetch(folder: Path) -> None:
     if done.returncode or not any(partial.glob("kafka_*.jar")):
         said = (done.stdout + done.stderr).decode(errors="replace").strip()
         raise Unavailable(f"Maven could not fetch Kafka {version()}: {_first_errors(said)}")
+    prepare(partial)
     partial.rename(folder)
 
 

@@ -1,5 +1,8 @@
 """`turnlog keys`: what an operator and a second implementation ask of the key tree."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import click
 
 from serve.cli.output import json_line, table
@@ -9,7 +12,7 @@ from serve.cli.output import json_line, table
 def keys() -> None:
     """Look at the key tree; never at a key.
 
-    Example: turnlog keys vectors --json
+    Example: turnlog keys tree --org local
     """
 
 
@@ -27,3 +30,40 @@ def vectors_(as_json: bool) -> None:
         json_line(values)
         return
     table(({"name": name, "value": value} for name, value in values.items()), ["name", "value"])
+
+
+COLUMNS = ["project", "month", "generation", "minted_through", "pages", "nodes", "links"]
+
+
+@keys.command("tree")
+@click.option("--org", default="local", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="print one JSON object a line")
+def tree_(org: str, as_json: bool) -> None:
+    """List the key trees of an org: what they are made of, and no key.
+
+    Example: turnlog keys tree --org acme --json
+    """
+    rows = list(_trees(org))
+    if as_json:
+        for row in rows:
+            json_line(row)
+        return
+    table(rows, COLUMNS)
+
+
+def _trees(org: str) -> Iterator[dict[str, Any]]:
+    from streams.keys_reader import KeyReader
+    from turnlog.config import load
+    from turnlog.ids import require_id
+
+    require_id(org, "org")
+    with KeyReader(load(), [org]) as reader:
+        for project, month, stored in reader.trees(org):
+            yield {
+                **project._asdict(),
+                "month": month,
+                "tree": stored.tree.hex(),
+                "generation": stored.head.gen,
+                "minted_through": stored.head.minted_through,
+                **stored.size()._asdict(),
+            }

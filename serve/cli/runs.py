@@ -9,7 +9,7 @@ from serve.runs_api import STATUSES, list_runs, run_content, run_summary
 from turnlog.config import load
 from turnlog.errors import UsageError
 
-_COLUMNS = ["run", "started_at", "status", "provider", "model", "tokens", "usage", "cost_usd"]
+_COLUMNS = ["run", "started_at", "status", "provider", "model", "tokens", "cost_usd"]
 
 
 @click.command()
@@ -65,12 +65,20 @@ def _raw(run_id: str, org: str, response: bool, request: bool) -> None:
 
 
 def _short(row: dict[str, Any]) -> dict[str, Any]:
-    tokens = [n for name, n in row["usage"].items() if name != "quality" and n is not None]
     return row | {
-        "tokens": sum(tokens) if tokens else None,
-        "usage": row["usage"]["quality"],
+        "started_at": (row["started_at"] or "-")[:19],
+        "tokens": _tokens(row["usage"]),
         "cost_usd": _usd(row["cost_nano_usd"]),
     }
+
+
+def _tokens(usage: dict[str, Any]) -> int | str:
+    """Return the sum of the classes; `~` marks an estimate."""
+    quality = usage["quality"]
+    if quality == "unknown":
+        return "unknown"
+    counted = sum(n for name, n in usage.items() if name != "quality")
+    return counted if quality == "measured" else f"~{counted}"
 
 
 def _usd(nano_usd: int | None) -> str | None:

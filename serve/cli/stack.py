@@ -6,8 +6,7 @@ from typing import Any
 import click
 
 from local import doctor as checks
-from local import stack
-from local.kafka.jars import fetched
+from local import kafka, stack
 from serve.cli.output import json_line, table
 from turnlog.config import Config, load
 from turnlog.errors import TurnlogError
@@ -79,7 +78,7 @@ def doctor(fetch: bool, as_json: bool) -> None:
     """
     config = load()
     if fetch:
-        fetched(config.home, lambda line: click.echo(line, err=True))
+        kafka.ready(config.home, lambda line: click.echo(line, err=True))
         return
     findings = checks.examine(config)
     if as_json:

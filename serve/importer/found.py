@@ -1,5 +1,6 @@
 """What the views already hold of the lines of an import."""
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from sinks.clickhouse.client import ClickHouse
 from turnlog.config import Config
 from turnlog.errors import Unavailable
 from turnlog.keys import Locator
+
+logger = logging.getLogger(__name__)
 
 # A part that was killed is back within seconds (local-stack.md); an import of an hour must not
 # end because of one of them.
@@ -140,12 +143,16 @@ def patiently(ask: Callable[[], T]) -> T:
         Unavailable: there was none.
     """
     deadline = time.monotonic() + PATIENCE_S
+    silent = True
     while True:
         try:
             return ask()
-        except Unavailable:
+        except Unavailable as error:
             if time.monotonic() >= deadline:
                 raise
+            if silent:
+                logger.warning("%s; trying again for %d s", error, PATIENCE_S)
+        silent = False
         time.sleep(RETRY_S)
 
 

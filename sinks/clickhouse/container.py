@@ -159,7 +159,7 @@ class Builder:
                     extend((lead, low[offset & mask], high, value, sizes[len(value)]))
                     add_id(value[id_at:frame_at])
                     continue
-            except (LookupError, TypeError, DecodeError):
+            except (AttributeError, LookupError, TypeError, DecodeError):
                 pass  # said in full below
             try:
                 add_id(self._add(key, value, partition, offset, ms))

@@ -92,7 +92,7 @@ class State:
 
     def _redo(self, stream: bytes, stored: Stored) -> None:
         """Change again what a head says was changed with it and the table does not hold."""
-        missing = []
+        missing = [(key, row) for key, row in stored.redo if self._tables.row(key) != row]
         for key, row in missing:
             if stream_of(key)[1] == b"t":
                 turn = unpack_turn(row)

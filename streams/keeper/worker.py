@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from streams.keeper.door import Door
+from streams.keeper.partition import Fenced
 from streams.keeper.start import start
 from turnlog.config import Config
 from turnlog.errors import TurnlogError, UsageError
@@ -47,10 +48,14 @@ async def _serve(door: Door, host: str, port: int) -> None:
     rounds = [
         asyncio.create_task(_every(MINT_EVERY_S, door, door.keeper.mint)),
         asyncio.create_task(_every(HEARTBEAT_EVERY_S, door, door.keeper.heartbeat)),
+        asyncio.create_task(door.stop.wait()),
     ]
     try:
         await _listen(runner, host, port)
-        await door.stop.wait()
+        # A round ends only by an error that nobody foresaw: the keeper must not live on without it.
+        ended, _ = await asyncio.wait(rounds, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            task.result()
     finally:
         for task in rounds:
             task.cancel()
@@ -71,6 +76,8 @@ async def _every(seconds: float, door: Door, work: Callable[[], Any]) -> None:
     while True:
         try:
             await door.write(work)
+        except Fenced:
+            await door.stop.wait()
         except TurnlogError as error:
             logger.error("the keeper's round failed and is tried again: %s", error)
         await asyncio.sleep(seconds)

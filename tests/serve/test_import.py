@@ -16,10 +16,15 @@ from serve.importer.found import Views
 from serve.runs_api import list_runs, run_content
 from serve.views import wait_for
 from sinks.clickhouse.client import ClickHouse
+from streams.content import subject_of
+from streams.keys_reader import KeyReader
 from tests.turnlog.providers.lines import DONE, delta, line, stream
 from turnlog.config import Config
 from turnlog.errors import UsageError
+from turnlog.events import Event, decode
+from turnlog.kafka import read_all
 from turnlog.keeper_client import create
+from turnlog.keys import Locator, open_content
 from turnlog.providers import read_source
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "exchanges.jsonl"
@@ -73,14 +78,46 @@ def test_the_samples_read_back_byte_for_byte_and_a_second_import_adds_nothing(
     assert first.by_status == {"completed": 21, "failed": 3, "cancelled": 0, "interrupted": 1}
     assert first.usage == {"measured": 17, "estimated": 0, "unknown": 8}
     runs = rows(stack, org)
-    for given in map(read_source, sources()):
-        run = runs[given.id]["run"]
-        assert run_content(stack, org, run, "response") == given.response
-        assert run_content(stack, org, run, "request") == given.request
+    contents = stored(stack, org)
+    given = {source.id: source for source in map(read_source, sources())}
+    assert runs.keys() == given.keys()
+    for ref, source in given.items():
+        assert contents[runs[ref]["run"]] == (source.request, source.response)
+    cut = given["smp-anthropic-cut"]
+    assert run_content(stack, org, runs[cut.id]["run"], "response") == cut.response
     ends = _offsets(stack, org)
     second = imported(stack, SAMPLES, org)
     assert (second.runs, second.already, second.rejected.count) == (0, 25, 0)
     assert _offsets(stack, org) == ends
+
+
+def stored(stack: Config, org: str) -> dict[str, tuple[bytes, bytes]]:
+    """Return request and response of each run of an org, opened from the log itself."""
+    found: dict[str, dict[str, bytes]] = {}
+    with KeyReader(stack, [org]) as keys:
+        for message in read_all(stack, "turnlog.runs"):
+            event = decode(message.value() or b"")
+            if event.body["org"] == org:
+                found.setdefault(event.body["run"], {}).update(opened(keys, event))
+    return {run: (held["request"], held["response"]) for run, held in found.items()}
+
+
+def opened(keys: KeyReader, event: Event) -> dict[str, Any]:
+    body = event.body
+    subject = subject_of(event.type, body)
+    locator = Locator(body["key_tree"], body["key_day"], body["key_gen"])
+    return open_content(
+        keys.data_key(locator, subject),
+        body["frame"],
+        org=body["org"],
+        tree=body["key_tree"],
+        event_id=body["event_id"],
+        subject_id=subject.id,
+        writer_epoch=body["writer_epoch"],
+        seq=body["seq"],
+        kind=event.type,
+        content_mac=body["content_mac"],
+    )
 
 
 def _offsets(stack: Config, org: str) -> list[tuple[Any, ...]]:

@@ -1,5 +1,6 @@
 import shutil
 import uuid
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -165,6 +166,7 @@ def test_a_summary_has_the_output(stack: Config, org: str) -> None:
 def test_missing_foreign_and_erased_get_one_and_the_same_answer(
     stack: Config, org: str, run: str
 ) -> None:
+    asked: list[Callable[[Config, str, str], object]]
     asked = [run_summary, run_content, partial(run_content, which="request")]
     for name in (org, "local", "no_such_org"):
         for ask in asked:

@@ -22,9 +22,12 @@ from turnlog.keeper_client import create, credential_of
 
 
 async def _one_run(config: Config, org: str) -> None:
-    async with Producer.open(config, credential_of(config, org)) as producer, producer.run(
-        org=org, user="u", conversation="conv", request=b'{"asked": 1}', input="What?"
-    ) as run:
+    async with (
+        Producer.open(config, credential_of(config, org)) as producer,
+        producer.run(
+            org=org, user="u", conversation="conv", request=b'{"asked": 1}', input="What?"
+        ) as run,
+    ):
         run.chunk("It is ")
         await run.complete(response=b"\x00raw\xff")
 

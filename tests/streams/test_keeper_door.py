@@ -109,7 +109,9 @@ def test_the_local_org_is_there_from_the_start(keeper: Served) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/create", "/v1/mint", "/v1/grant"])
-@pytest.mark.parametrize("token", [None, "", "x", f"tlc_0011223344556677_{'x' * 43}"])
+@pytest.mark.parametrize(
+    "token", [None, "", "x", f"tlc_0011223344556677_{'x' * 43}", "tlc_\xff_\xff"]
+)
 def test_without_a_known_credential_nothing_is_answered(
     keeper: Served, path: str, token: str | None
 ) -> None:

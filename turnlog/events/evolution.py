@@ -205,4 +205,4 @@ def record_present() -> list[str]:
 
 
 if __name__ == "__main__":
-    raise SystemExit("\n".join(problems()))
+    raise SystemExit("\n".join(problems()) or 0)

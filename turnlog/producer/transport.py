@@ -6,7 +6,6 @@ it is durable can stand here.
 
 import asyncio
 import logging
-import threading
 from collections import deque
 from collections.abc import Mapping
 from functools import partial
@@ -22,16 +21,20 @@ logger = logging.getLogger(__name__)
 
 METADATA_TIMEOUT_S = 10.0
 PURGE_TIMEOUT_S = 2.0
-POLL_S = 0.1
-# Acknowledgements that one turn of the event loop hands out: 512 take about half a millisecond,
-# so a broker that comes back with 100,000 of them never holds the loop.
-DRAIN_MAX = 512
-
-Report = tuple["asyncio.Future[Position]", "Lane", KafkaError | None, int]
+# An acknowledgement comes at most this much later than it could; an idle producer polls nothing.
+POLL_S = 0.002
+# What librdkafka holds; the rest waits here. It bounds how many reports one poll hands out: after
+# an outage this many come at once, and the loop is held for their 20 ms.
+QUEUE_RECORDS = 10_000
+UNKNOWN_OFFSET = -1
 
 
 class Position(NamedTuple):
-    """Where an accepted event is durable; `via` says who vouches for it (today: the broker)."""
+    """Where an accepted event is durable; `via` says who vouches for it (today: the broker).
+
+    `offset` is -1 where the broker acknowledged the retry of a send whose first answer was lost:
+    the record is in the partition once, and the broker does not say where.
+    """
 
     topic: str
     partition: int
@@ -84,7 +87,11 @@ class _Waiting(NamedTuple):
 
 
 class KafkaTransport:
-    """An idempotent librdkafka producer whose delivery reports arrive on a thread of their own.
+    """An idempotent librdkafka producer that is polled from the event loop.
+
+    Not from a thread: the binding takes and drops the interpreter's lock for each delivery report,
+    so that a thread gets one report for every switch interval (5 ms) of a busy loop. Polled from
+    the loop, all reports that are there are handed out in one go, 2 µs each.
 
     A full queue of librdkafka is not an error: records wait here, in order, and go on as reports
     come in. Order within a partition is that of `send`.
@@ -109,21 +116,16 @@ class KafkaTransport:
         self._partitions: dict[str, int] = {}
         self._lanes: dict[tuple[str, int], Lane] = {}
         self._waiting: deque[_Waiting] = deque()
-        self._reports: deque[tuple[asyncio.Future[Position], Lane, KafkaError | None, int]] = (
-            deque()
-        )
-        self._woken = False
         self._unacknowledged = 0
-        self._idle = asyncio.Event()
+        self._polling: asyncio.TimerHandle | None = None
         self._fatal: str | None = None
-        self._closing = False
-        self._stopped = False
-        self._client = KafkaClient({**settings, "error_cb": self.on_error})
+        self._closed = False
+        own = {"queue.buffering.max.messages": QUEUE_RECORDS, "error_cb": self.on_error}
+        self._client = KafkaClient({**own, **settings})
         self._produce = self._client.produce
-        self._poller = threading.Thread(target=self._poll, name="turnlog-producer", daemon=True)
 
     async def open(self) -> None:
-        """Learn the partition count of every topic, then start to listen for reports.
+        """Learn the partition count of every topic.
 
         Raises:
             Unavailable: no broker answered.
@@ -133,9 +135,8 @@ class KafkaTransport:
                 None, partial(self._client.list_topics, timeout=self._metadata_timeout_s)
             )
         except KafkaException as error:
-            raise Unavailable(f"Kafka: {_name(error.args[0])}") from error
+            raise _refusal(error.args[0]) from error
         self._partitions = {name: len(topic.partitions) for name, topic in metadata.topics.items()}
-        self._poller.start()
 
     def lane(self, topic: str, key: bytes) -> Lane:
         """Return the lane of a key.
@@ -162,13 +163,15 @@ class KafkaTransport:
             TooLarge: librdkafka refuses the size.
             Unavailable: this client is closed, or Kafka told it to give up.
         """
-        if self._fatal or self._closing:
+        if self._fatal or self._closed:
             raise Unavailable(self._fatal or "the producer is closed")
         future: asyncio.Future[Position] = self._loop.create_future()
         if self._waiting or not self._handed_over(lane, key, value, headers, future):
             self._waiting.append(_Waiting(lane, key, value, headers, future))
         lane.next_seq += 1
         self._unacknowledged += 1
+        if self._polling is None:
+            self._polling = self._loop.call_later(POLL_S, self._poll)
         return future
 
     async def close(self, timeout_s: float) -> int:
@@ -176,27 +179,29 @@ class KafkaTransport:
 
         What is then still on its way is given up, and says so (`_PURGE_QUEUE`, `_PURGE_INFLIGHT`).
         """
-        self._closing = True
+        self._closed = True
         late = await self._late(timeout_s)
         if late:
             logger.warning("%d records were not acknowledged in time", late)
-            self._waiting.clear()
+            while self._waiting:
+                given_up = KafkaError(KafkaError._PURGE_QUEUE)
+                self._refuse(self._waiting.popleft(), _refusal(given_up))
             self._client.purge()
             await self._late(PURGE_TIMEOUT_S)
-        self._stopped = True
-        if self._poller.is_alive():
-            await self._loop.run_in_executor(None, self._poller.join)
         return late
 
     async def _late(self, timeout_s: float) -> int:
         """Wait until nothing is unacknowledged; return what still is when the time is up."""
-        if self._unacknowledged:
-            self._idle.clear()
-            try:
-                await asyncio.wait_for(self._idle.wait(), timeout_s)
-            except TimeoutError:
-                return self._unacknowledged
-        return 0
+        until = self._loop.time() + timeout_s
+        while self._unacknowledged and self._loop.time() < until:
+            await asyncio.sleep(POLL_S)
+        return self._unacknowledged
+
+    def on_error(self, error: KafkaError) -> None:
+        """Take an error of the client as a whole; only a fatal one matters, the rest mends."""
+        if error.fatal():
+            self._fatal = f"Kafka: {error.name()}: this producer cannot go on, open another"
+            logger.error("%s", self._fatal)
 
     def _handed_over(
         self,
@@ -221,11 +226,13 @@ class KafkaTransport:
             raise _refusal(error.args[0]) from error
         return True
 
-    # The poll thread.
-
     def _poll(self) -> None:
-        while not self._stopped:
-            self._client.poll(POLL_S)
+        """Have the reports that are there handed out, and move on what waits for space."""
+        self._client.poll(0)
+        if self._waiting:
+            self._move_on()
+        again = self._unacknowledged and not self._loop.is_closed()
+        self._polling = self._loop.call_later(POLL_S, self._poll) if again else None
 
     def _on_delivery(
         self,
@@ -234,64 +241,33 @@ class KafkaTransport:
         error: KafkaError | None,
         message: Message,
     ) -> None:
-        self._reports.append((future, lane, error, message.offset() or 0))
-        if not self._woken:
-            self._woken = True
-            self._wake()
+        self._unacknowledged -= 1
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(_refusal(error))
+            return
+        offset = message.offset()
+        known = UNKNOWN_OFFSET if offset is None else offset
+        future.set_result(Position(lane.topic, lane.partition, known))
 
-    def _wake(self) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._drain)
-        except RuntimeError:  # the loop was closed under us: there is nobody left to tell
-            self._stopped = True
+    def _refuse(self, waiting: _Waiting, error: TurnlogError) -> None:
+        self._unacknowledged -= 1
+        if not waiting.future.done():
+            waiting.future.set_exception(error)
 
-    def on_error(self, error: KafkaError) -> None:
-        """Take an error of the client as a whole; only a fatal one matters, the rest mends."""
-        if error.fatal():
-            self._fatal = f"Kafka: {error.name()}: this producer cannot go on, open another"
-            logger.error("%s", self._fatal)
-
-    # The event loop again.
-
-    def _drain(self) -> None:
-        """Resolve what was reported, then move on what waits for space."""
-        self._woken = False
-        reports = self._reports
-        for _ in range(min(len(reports), DRAIN_MAX)):
-            future, lane, error, offset = reports.popleft()
-            self._unacknowledged -= 1
-            if future.done():
-                continue
-            if error is None:
-                future.set_result(Position(lane.topic, lane.partition, offset))
-            else:
-                future.set_exception(_refusal(error))
-        if self._waiting:
-            self._pump()
-        if reports and not self._woken:
-            self._woken = True
-            self._loop.call_soon(self._drain)
-        if not self._unacknowledged:
-            self._idle.set()
-
-    def _pump(self) -> None:
+    def _move_on(self) -> None:
         while self._waiting:
-            lane, key, value, headers, future = self._waiting[0]
+            waiting = self._waiting[0]
             try:
-                if not self._handed_over(lane, key, value, headers, future):
+                if not self._handed_over(*waiting):
                     return
             except TurnlogError as error:
-                self._unacknowledged -= 1
-                if not future.done():
-                    future.set_exception(error)
+                self._refuse(waiting, error)
             self._waiting.popleft()
 
 
 def _refusal(error: KafkaError) -> TurnlogError:
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return TooLarge("the record is larger than Kafka takes")
-    return Unavailable(f"Kafka: {_name(error)}")
-
-
-def _name(error: KafkaError) -> str:
-    return str(error.name())
+    return Unavailable(f"Kafka: {error.name()}")
