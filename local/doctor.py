@@ -10,14 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from local import kafka, seaweed, valkey
+from local import kafka, probe, seaweed, valkey
 from local.kafka import jars
+from local.stack import external_addresses
 from turnlog.config import Config
 from turnlog.errors import TurnlogError, Unavailable
 
+_INSTALL_JAVA = "install Java 17 or newer (Debian: openjdk-17-jre-headless)"
+_SET_UP = "install the project's locked dependencies: make setup"
 _JAVA = 17
 _PYTHON = (3, 11)
-_FILES = 1024
+_FILES = 4096
 _FREE_BYTES = 2 << 30
 
 
@@ -32,17 +35,24 @@ class Finding(NamedTuple):
 
 def examine(config: Config) -> list[Finding]:
     """Look at everything that the local stack needs."""
-    return [
-        _python(),
-        _found("java", _java, "install Java 17 or newer (Debian: openjdk-17-jre-headless)"),
-        _kafka(config.home),
-        _found("s3", seaweed.binary, "install the project's locked dependencies: make setup"),
-        _found("redis", valkey.binary, "install the project's locked dependencies: make setup"),
-        _found("clickhouse", _chdb, "install the project's locked dependencies: make setup"),
-        _home(config.home),
-        _disk(config.home),
-        _files(),
+    looks: list[tuple[str, Callable[[], Finding]]] = [
+        ("kafka", lambda: _found("java", _java, _INSTALL_JAVA)),
+        ("kafka", lambda: _kafka(config.home)),
+        ("s3", lambda: _found("s3", seaweed.binary, _SET_UP)),
+        ("redis", lambda: _found("redis", valkey.binary, _SET_UP)),
+        ("clickhouse", lambda: _found("clickhouse", _chdb, _SET_UP)),
     ]
+    external = external_addresses(config)
+    parts = [look() for part, look in looks if part not in external]
+    parts += [_external(name, address) for name, address in external.items()]
+    return [_python(), *parts, _home(config.home), _disk(config.home), _files()]
+
+
+def _external(name: str, address: str) -> Finding:
+    ok = probe.connects(address)
+    remedy = "" if ok else f"start it, or unset TURNLOG_{name.upper()}"
+    found = "answers at the address given" if ok else "does not answer at the address given"
+    return Finding(name, ok, found, remedy)
 
 
 def _found(check: str, look: Callable[[], str], remedy: str) -> Finding:
@@ -108,6 +118,9 @@ def _disk(home: Path) -> Finding:
 
 
 def _files() -> Finding:
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    ok = limit >= _FILES
-    return Finding("files", ok, f"{limit} open files", "" if ok else f"ulimit -n {_FILES}")
+    # The hard limit: `up` raises the soft one by itself.
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    unlimited = limit == resource.RLIM_INFINITY
+    ok = unlimited or limit >= _FILES
+    found = "no limit" if unlimited else f"{limit} open files"
+    return Finding("files", ok, found, "" if ok else f"ulimit -H -n {_FILES}")

@@ -7,6 +7,7 @@ the stack's home and its part's name in its environment, which its children inhe
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -21,6 +22,7 @@ PART_MARK = "TURNLOG_STACK_PART"
 _POLL_S = 0.02
 _LOG_BYTES = 8 << 20
 _LOGS_KEPT = 2
+_OPEN_FILES = 65536
 _TAIL_BYTES = 16384
 _STAT = Path("/proc/self/stat")
 _STARTED = "--- started by turnlog"
@@ -137,6 +139,14 @@ def start(file: PidFile, launch: Launch, told: dict[str, str]) -> Running:
     running = Running(child.pid, identity(child.pid), told)
     file.write(running)
     return running
+
+
+def allow_open_files() -> None:
+    """Let this process and its children open many files: Kafka holds three a partition."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def log_path(home: Path, name: str) -> Path:

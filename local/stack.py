@@ -68,6 +68,7 @@ def up(config: Config, names: Sequence[str] = (), notify: Notify = silent) -> Co
         Unavailable: a part did not become healthy; the message ends with its log.
     """
     wanted = with_needs(select(tuple(names)))
+    process.allow_open_files()
     with _locked_home(config, notify):
         return _Starter(config, notify).start(wanted)
 

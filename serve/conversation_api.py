@@ -99,7 +99,7 @@ def read_conversation(
     credential_of(config, org)
     found = _identified(config, org, conversation)
     fields = found and _fields(config, stream_key(org, found, ""))
-    if not fields:
+    if not fields or not _is_begun(unpack_head(fields[HEAD])):
         raise missing
     with Content(config, org) as content:
         return _Reading(config, content, fields).read(everything)
@@ -137,6 +137,11 @@ def is_whole(fields: Fields) -> bool:
     """Say whether a hash has its head and as many turns as the head says."""
     turns = sum(1 for field in fields if field.startswith(TURN))
     return HEAD in fields and unpack_head(fields[HEAD]).turns == turns
+
+
+def _is_begun(head: Head) -> bool:
+    """Say whether anything of a conversation was accepted; a refused append begins none."""
+    return head.turns > 0 or head.created is not None
 
 
 class _Reading:

@@ -109,6 +109,7 @@ class Sink(Protocol):
 
     def prepare(self, messages: Sequence[Message]) -> None:
         """Do what can be done for the next `write`, while the last one is perhaps in flight."""
+        return
 
     def write(self, messages: Sequence[Message]) -> list[Dead]:
         """Make a batch durable; on return it is. Each partition's records are in offset order.
@@ -122,6 +123,7 @@ class Sink(Protocol):
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """Drop what is in memory about partitions that this worker no longer owns."""
+        return
 
 
 class DeadLimit:

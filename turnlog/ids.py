@@ -91,9 +91,25 @@ def event_id(org: str, subject: str, type: str, natural_id: str) -> bytes:
     Raises:
         UsageError: a part is longer than 65,535 bytes.
     """
-    digest = bytearray(
-        sha256(_EVENT_LABEL + _lp(org) + _lp(subject) + _lp(type) + _lp(natural_id)).digest()[:16]
-    )
+    return event_id_under(event_prefix(org, subject, type), natural_id)
+
+
+def event_prefix(org: str, subject: str, type: str) -> bytes:
+    """Return what the identities of one subject's events of one type have in common.
+
+    Raises:
+        UsageError: a part is longer than 65,535 bytes.
+    """
+    return _EVENT_LABEL + _lp(org) + _lp(subject) + _lp(type)
+
+
+def event_id_under(prefix: bytes, natural_id: str) -> bytes:
+    """Return the identity of an event, see `event_id`, from its `event_prefix`.
+
+    Raises:
+        UsageError: the natural id is longer than 65,535 bytes.
+    """
+    digest = bytearray(sha256(prefix + _lp(natural_id)).digest()[:16])
     digest[6] = 0x80 | digest[6] & 0x0F
     digest[8] = 0x80 | digest[8] & 0x3F
     return bytes(digest)

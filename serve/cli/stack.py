@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from local import doctor as checks
-from local import kafka, stack
+from local import kafka, process, stack
 from serve.cli.output import json_line, table
 from turnlog.config import Config, load
 from turnlog.errors import TurnlogError
@@ -55,12 +55,19 @@ def status(as_json: bool) -> None:
         return
     click.echo(f"home {config.home}")
     table(parts, ["name", "kind", "pid", "address", "state"])
+    for part in parts:
+        if part["state"] in ("died", "failing"):
+            log = process.log_path(config.home, part["name"])
+            said = "".join(process.log_tail(config.home, part["name"], lines=1))
+            click.echo(f"{part['name']} {part['state']}: {said} ({log})")
     if views:
         click.echo()
         table(views, ["view", "lag_events", "lag_s", "dead", "table"])
 
 
 def _views(config: Config) -> list[dict[str, Any]]:
+    if not config.kafka:
+        return []  # a stack that was never started has no views yet
     from serve.views import view_states
 
     return [dict(view) for view in view_states(config)]
@@ -78,13 +85,18 @@ def doctor(fetch: bool, as_json: bool) -> None:
     """
     config = load()
     if fetch:
-        kafka.ready(config.home, lambda line: click.echo(line, err=True))
+        if "kafka" not in stack.external_addresses(config):
+            kafka.ready(config.home, lambda line: click.echo(line, err=True))
         return
     findings = checks.examine(config)
     if as_json:
         for finding in findings:
             json_line(finding._asdict())
     else:
-        table([finding._asdict() for finding in findings], ["check", "ok", "found", "remedy"])
-    if not all(finding.ok for finding in findings):
-        raise TurnlogError("something is missing")
+        for finding in findings:
+            click.echo(f"{'ok' if finding.ok else 'MISSING':8} {finding.check:11} {finding.found}")
+            if finding.remedy:
+                click.echo(f"{'':21}-> {finding.remedy}")
+    missing = [finding.check for finding in findings if not finding.ok]
+    if missing:
+        raise TurnlogError(f"not fit for a local stack: {', '.join(missing)}")

@@ -1,7 +1,7 @@
 """The Faust app: its settings, its agent, and what of Faust 0.15.3 is replaced and why.
 
 Faust joins the group, assigns partitions, recovers the tables and hands over one record at a time.
-What is replaced are four places where it can lose or repeat work (faust-kafka.md section 1.1):
+What is replaced are three places where it can lose or repeat work (faust-kafka.md section 1.1):
 
 - **Positions** (F1, F2, F3, F13). Faust derives what may be committed from acknowledgements that it
   gives itself, also for a record that raised. Here it commits what the unit of work has written and
@@ -9,8 +9,9 @@ What is replaced are four places where it can lose or repeat work (faust-kafka.m
 - **The producer's buffer** (F4) is not used; if anything lies in it at a commit, the worker ends.
 - **Waiting for streams** (F22, F25). A record is folded without a pause in between, so at a revoke
   or a stop there is nothing to wait for: what was folded is written, the rest is read again.
-- **Recovery** (F12) ends when everything below the high water mark was read, also where the last
-  offsets hold no record any more.
+
+Recovery that never ends (F12) needs a changelog whose last record was compacted away. That cannot
+be here: no tombstone is ever written, so the last record of a partition is the newest of its key.
 """
 
 import logging
@@ -21,11 +22,8 @@ from typing import Any, cast
 import faust
 from faust.app import App
 from faust.sensors import Monitor
-from faust.tables.manager import TableManager
-from faust.tables.recovery import Recovery
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, EventT
-from mode import Service
 from mode.threads import WorkerThread
 from yarl import URL
 
@@ -86,7 +84,6 @@ def settings(config: Config, datadir: Path, instance: str) -> dict[str, Any]:
         "web_enabled": False,
         "Monitor": _Monitor,
         "Table": tables.Table,
-        "TableManager": _TableManager,
     }
 
 
@@ -167,29 +164,6 @@ class _Transport(driver.Transport):
     Consumer = _Consumer
 
 
-class _Recovery(Recovery):
-    """Ends when everything was read, also where the last offsets hold no record."""
-
-    logger = _QUIET
-
-    @Service.task
-    async def _pass_over_missing_tail(self) -> None:
-        before: set[TP] = set()
-        async for _ in self.itertimer(2.0, name="Recovery.tail"):
-            behind = {tp for tp, left in self.active_remaining().items() if left > 0}
-            idle = self.in_recovery and self.tables.changelog_queue.empty()
-            passed = {tp for tp in behind if idle and await self._is_past(tp)}
-            # Twice in a row, so that no record is between the fetcher and the queue.
-            for tp in passed & before:
-                logger.warning("%s/%d ends in offsets without a record", tp.topic, tp.partition)
-                self.active_offsets[tp] = self.active_highwaters[tp]
-            before = passed
-
-    async def _is_past(self, tp: TP) -> bool:
-        position = await self.app.consumer.position(tp)
-        return position is not None and position > self.active_highwaters[tp]
-
-
 class _Monitor(Monitor):
     """Counts nothing per record: nobody reads it, and it costs a tenth of a record's time."""
 
@@ -208,16 +182,6 @@ class _Monitor(Monitor):
         self, tp: TP, offset: int, stream: Any, event: Any, state: Any = None
     ) -> None:
         """Count nothing."""
-
-
-class _TableManager(TableManager):
-    logger = _QUIET
-
-    @property
-    def recovery(self) -> Recovery:
-        if self._recovery is None:
-            self._recovery = _Recovery(self.app, self, beacon=self.beacon, loop=self.loop)
-        return self._recovery
 
 
 def build(config: Config, work: Work, datadir: Path, instance: str, fail: Fail) -> ConversationsApp:

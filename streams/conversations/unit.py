@@ -15,6 +15,7 @@ from sinks.redis.conversations import (
     outcome_key,
     turn_field,
 )
+from streams.batch import Stopped
 from streams.conversations.state import State, Tables
 from streams.dead import DeadRecord, dead_record
 from turnlog.errors import DecodeError, Unavailable, UnknownSchema
@@ -27,6 +28,8 @@ TOPIC = "turnlog.turns"
 MAX_EVENTS = 300
 # And their frames are kept until they are written.
 MAX_BYTES = 16 << 20
+# So many unreadable records with no readable one between them are another fault than theirs.
+MAX_UNREADABLE = 1000
 
 
 class Source(NamedTuple):
@@ -98,6 +101,7 @@ class Partition:
         self._first: int | None = None
         self._next: int | None = None
         self._missing = ""
+        self._unreadable = 0
 
     def expect(self, position: int) -> None:
         """Hear at which offset reading began; records may have come before."""
@@ -112,6 +116,7 @@ class Partition:
         Raises:
             Unavailable: the records before it were not handed over: retention took them, or
                 something between the broker and here lost them.
+            Stopped: nothing can be read any more.
         """
         if self._next is not None and source.offset > self._next:
             self._missing = f"{self._next} to {source.offset - 1}"
@@ -151,17 +156,12 @@ class Partition:
             self.durable = step.position
 
     def _event(self, source: Source) -> Event | None:
-        try:
-            event = decode(source.value or b"")
-        except UnknownSchema:
-            self._bury(source, "unknown_schema")
-            return None
-        except DecodeError:
-            self._bury(source, "not_an_event")
-            return None
-        if key_of(event.type, event.body) != source.key:
-            self._bury(source, "key_mismatch")
-            return None
+        event, wrong = _read(source)
+        self._unreadable = self._unreadable + 1 if wrong else 0
+        if self._unreadable >= MAX_UNREADABLE:
+            raise Stopped(f"{self._unreadable} records in a row of {TOPIC} cannot be read: {wrong}")
+        if wrong:
+            self._bury(source, wrong)
         return event
 
     def _bury(self, source: Source, reason: str) -> None:
@@ -181,6 +181,19 @@ class Partition:
         if decision is not None and decision.refused and decision.offset == source.offset:
             refusal = record("append.refused", refusal_body(event.body, decision))
             self.step.refusals.append(refusal)
+
+
+def _read(source: Source) -> tuple[Event | None, str]:
+    """Return the event, or why there is none."""
+    try:
+        event = decode(source.value or b"")
+    except UnknownSchema:
+        return None, "unknown_schema"
+    except DecodeError:
+        return None, "not_an_event"
+    if key_of(event.type, event.body) != source.key:
+        return None, "key_mismatch"
+    return event, ""
 
 
 def _said(outcome: Outcome) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from processors.conversation_rows import unpack_head, unpack_turn
 from processors.digest import ViewDigest
 from sinks.redis.conversations import APPLIED, HEAD, outcome_key
+from streams.batch import Stopped
 from streams.conversations.state import State, stored
 from streams.conversations.stored import canonical
-from streams.conversations.unit import MAX_EVENTS, Partition, Source, Step
+from streams.conversations.unit import MAX_EVENTS, MAX_UNREADABLE, Partition, Source, Step
 from streams.conversations.work import Work
 from tests.processors.conversation_events import (
     ORG,
@@ -143,6 +144,15 @@ def test_what_cannot_be_read_is_kept_byte_for_byte(broken: dict[str, Any], reaso
     assert (letter.key, letter.value) == (record.key, record.value)
     assert headers["dlq-reason"] == reason.encode() and headers["dlq-offset"] == b"0"
     assert headers["ce_id"] == b"x" and letter.topic == "turnlog.turns.dead"
+
+
+def test_a_topic_that_cannot_be_read_any_more_stops_the_worker() -> None:
+    partition = Partition(Tables())
+    for offset in range(MAX_UNREADABLE - 1):
+        partition.fold(Source(3, offset, STREAM, b"garbage"))
+    assert len(partition.cut().dead) == MAX_UNREADABLE - 1
+    with pytest.raises(Stopped, match="not_an_event"):
+        partition.fold(Source(3, MAX_UNREADABLE - 1, STREAM, b"garbage"))
 
 
 def test_a_gap_between_records_stops_the_fold() -> None:

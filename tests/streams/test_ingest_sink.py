@@ -119,9 +119,9 @@ def test_bad_records_are_refused_with_reasons_and_the_rest_is_archived(stores: C
     messages = read(stores, "turnlog.runs", org)
     dead = started(stores, messages).write(messages)
     assert sorted(item.reason for item in dead) == [
-        "bytes follow the body of run.completed",
         "schema fingerprint 0000000000000000 is not known here",
         "the body does not fit run.completed",
+        "the body is not the one encoding of run.completed, or bytes follow it",
         "the key disagrees with the body",
         "the record has no value",
         "the value is not in Avro single-object encoding",

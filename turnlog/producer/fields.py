@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple, Required, TypedDict, get_args, get_origin
 
 import orjson
@@ -227,7 +228,7 @@ def check_fields(fields: Mapping[str, Any], shape: Any, what: str) -> None:
     Raises:
         UsageError: a field is missing, unknown or of the wrong type; its value is never named.
     """
-    known = shape.__annotations__
+    known = _types(shape)
     unknown = fields.keys() - known.keys()
     if unknown:
         raise UsageError(f"{what} has no field {min(unknown)}")
@@ -235,13 +236,19 @@ def check_fields(fields: Mapping[str, Any], shape: Any, what: str) -> None:
     if missing:
         raise UsageError(f"{what} needs {min(missing)}")
     for name, value in fields.items():
-        plain = _plain(known[name])
-        if plain in _PLAIN and type(value) is not plain:
-            raise UsageError(f"{name} must be {_PLAIN[plain]}")
+        wanted = known[name]
+        if wanted is not None and type(value) is not wanted:
+            raise UsageError(f"{name} must be {_PLAIN[wanted]}")
 
 
-def _plain(annotation: Any) -> Any:
-    return get_args(annotation)[0] if get_origin(annotation) is Required else annotation
+@cache
+def _types(shape: Any) -> Mapping[str, type | None]:
+    """Return the type that each field of a TypedDict must have, None where it may have several."""
+    plain = {
+        name: get_args(annotation)[0] if get_origin(annotation) is Required else annotation
+        for name, annotation in shape.__annotations__.items()
+    }
+    return {name: kind if kind in _PLAIN else None for name, kind in plain.items()}
 
 
 def _versions(names: Names, versions: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from turnlog.events import TYPES
-from turnlog.ids import event_id
+from turnlog.ids import event_id_under, event_prefix
 from turnlog.keys import DataKey, Locator, Subject
 from turnlog.producer.fields import Began
 from turnlog.producer.transport import Position
@@ -44,6 +44,7 @@ class RunEvents:
         self._stream = Stream(writer, self.shared, self._run)
         self._keys: dict[str, DataKey] = {}
         self._next_seq: dict[str, int] = {}
+        self._prefixes: dict[str, bytes] = {}
 
     def put(
         self,
@@ -86,7 +87,10 @@ class RunEvents:
         content: Mapping[str, Any] | None,
         kind: str,
     ) -> asyncio.Future[Position]:
-        own["event_id"] = event_id(self._org, self._run, type, natural_id)
+        prefix = self._prefixes.get(type)
+        if prefix is None:
+            prefix = self._prefixes[type] = event_prefix(self._org, self._run, type)
+        own["event_id"] = event_id_under(prefix, natural_id)
         if "occurred_at_us" not in own:
             own["occurred_at_us"] = time.time_ns() // 1000
         if not content:

@@ -4,6 +4,7 @@ The provider's own numbers go through `turnlog.providers`, which has genai-price
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
@@ -90,10 +91,15 @@ def _classes(usage: Mapping[str, Any], spoke: Spoke, model: str, at_us: int) -> 
     for name, count in usage.items():
         if type(count) is not int or not 0 <= count <= MAX_TOKENS:
             raise UsageError(f"usage.{name} is not a count of tokens")
-    provider = provider_id(source_of(spoke, 200, b"", b""))
+    provider = _provider(spoke)
     cost = cost_of_classes(provider, (model, spoke.model), usage, at_us)
     version = PRICE_VERSION if cost is not None else ""
     return Usage("measured", "", usage, cost, version)
+
+
+@lru_cache(maxsize=1024)
+def _provider(spoke: Spoke) -> str:
+    return provider_id(source_of(spoke, 200, b"", b""))
 
 
 def _block(usage: Mapping[str, Any], spoke: Spoke, model: str, at_us: int) -> Usage:

@@ -1,11 +1,11 @@
 """From a body and its content to a record in a lane: seal, number, encode, hand over."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from turnlog.errors import UsageError
-from turnlog.events import TYPES, Encoder, key_of
+from turnlog.events import TYPES, Encoder, Record, key_of
 from turnlog.events.schema import COMMON
 from turnlog.ids import event_id, new_id
 from turnlog.keys import DataKey, Grant, Locator, Subject, seal_content
@@ -21,7 +21,7 @@ _NOT_OURS = frozenset(("turnlog.directory", "turnlog.packs"))
 class _Way(NamedTuple):
     """How events of one type go out."""
 
-    encoder: Encoder
+    record: Callable[[Mapping[str, Any]], Record]
     lane: Lane
 
 
@@ -88,6 +88,7 @@ class Stream:
         self._tree = shared.get("key_tree", b"")
         self._writer_epoch = shared.get("writer_epoch", 0)
         self._ways: dict[str, _Way] = {}
+        self._encoder: Encoder | None = None
 
     def put(
         self,
@@ -110,7 +111,7 @@ class Stream:
             TooLarge: the frame is over 786,432 bytes or the record over 950,000.
             Unavailable: the transport takes nothing.
         """
-        encoder, lane = self._ways.get(type) or self._way(type)
+        record, lane = self._ways.get(type) or self._way(type)
         if content is not None and key is not None:
             own["frame"], own["content_mac"] = seal_content(
                 key,
@@ -124,16 +125,19 @@ class Stream:
                 kind=type,
             )
         own["producer_seq"] = lane.next_seq
-        made = encoder.record(own)
-        return self._transport.send(lane, made.key, made.value, made.headers)
+        _, key_bytes, value, headers, _ = record(own)
+        return self._transport.send(lane, key_bytes, value, headers)
 
     def _way(self, type: str) -> _Way:
         kind = TYPES.get(type)
         if kind is None or kind.topic in _NOT_OURS:
             raise UsageError(f"a producer writes no {type[:64]!r}")
-        key = key_of(type, {"conversation": "", "run": "", **self._shared})
-        lane = self._transport.lane(kind.topic, key)
-        way = self._ways[type] = _Way(Encoder(type, self._shared), lane)
+        first = self._encoder
+        encoder = first.sibling(type) if first else Encoder(type, self._shared)
+        self._encoder = encoder
+        key = encoder.key or key_of(type, self._shared)
+        way = _Way(encoder.record, self._transport.lane(kind.topic, key))
+        self._ways[type] = way
         return way
 
 

@@ -1,0 +1,409 @@
+"""The sink of `usage` and `runs` on a real engine: what lands is what a pure fold holds."""
+
+import itertools
+import os
+import random
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+
+from processors import runs, usage
+from processors.common import Row, shaped
+from processors.digest import ViewDigest
+from sinks.clickhouse.client import ClickHouse, InsertRefused
+from sinks.clickhouse.container import Batch, Builder
+from sinks.clickhouse.recovery import WINDOW_US, query_id, recent, stored_offsets
+from sinks.clickhouse.tables import RUNS, USAGE, Table, ensure_tables
+from streams.rows_digest import stored_events, table_digest
+from streams.rows_sink import CONFLICT, SHAPE, RowsSink
+from turnlog.config import Config
+from turnlog.errors import DecodeError
+from turnlog.events import Event, decode, encode, key_prefixes
+from turnlog.ids import stream_key
+
+NOW_MS = 1_796_000_000_000
+DAY_MS = 86_400_000
+_numbers = itertools.count()
+
+
+class Log:
+    """A topic-partition in memory; its messages are what a consumer would get."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.messages: list[Message] = []
+
+    def append(self, value: bytes, key: bytes = b"", ms: int = 0, partition: int = 0) -> None:
+        self.messages.append(
+            Message(
+                topic=self.table.source,
+                partition=partition,
+                offset=len(self.messages),
+                key=key or _key(value),
+                value=value,
+                timestamp=(2, ms or NOW_MS + len(self.messages)),
+            )
+        )
+
+    def fold(self, canonical: Callable[[Event], Row | None]) -> tuple[int, str]:
+        """Fold the log with nothing but the pure parts."""
+        digest, seen = ViewDigest(), set()
+        for message in self.messages:
+            try:
+                event = decode(message.value() or b"")
+            except DecodeError:
+                continue
+            begins = (message.value() or b"")[10:].startswith(key_prefixes(message.key() or b""))
+            if begins and event.body["event_id"] not in seen:
+                row = canonical(event)
+                if row:
+                    seen.add(event.body["event_id"])
+                    digest.add(*row)
+        return digest.result()
+
+
+def _key(value: bytes) -> bytes:
+    try:
+        body = decode(value).body
+    except DecodeError:
+        return b"acme/c"
+    return stream_key(body["org"], body["conversation"], body["run"])
+
+
+@pytest.fixture
+def usage_log(stores: Config) -> Log:
+    return Log(_own(stores, USAGE))
+
+
+@pytest.fixture
+def runs_log(stores: Config) -> Log:
+    return Log(_own(stores, RUNS))
+
+
+def _own(config: Config, table: Table) -> Table:
+    name = f"{table.name}_{os.getpid()}_{next(_numbers)}"
+    own = table.copy(name, f"turnlog.test-{name}")
+    ensure_tables(config, own)
+    return own
+
+
+def started(config: Config, log: Log, committed: int = 0) -> RowsSink:
+    sink = RowsSink(ClickHouse(config), log.table)
+    partitions = {m.partition() or 0 for m in log.messages} | {0}
+    sink.recover({(log.table.source, number): committed for number in partitions})
+    return sink
+
+
+def drain(sink: RowsSink, messages: Sequence[Message], size: int = 100) -> list[tuple[int, str]]:
+    """Write messages in batches, each prepared before; return offset and reason of what was bad."""
+    dead = []
+    for start in range(0, len(messages), size):
+        some = messages[start : start + size]
+        sink.prepare(some)
+        dead += sink.write(some)
+    return [(item.message.offset() or 0, item.reason) for item in dead]
+
+
+def usage_event(number: int, **more: Any) -> bytes:
+    body = {
+        "org": "acme",
+        "project": "default",
+        "conversation": f"c{number // 3}",
+        "run": f"run_{number}",
+        "user": "u",
+        "event_id": number.to_bytes(16),
+        "occurred_at_us": NOW_MS * 1000,
+        "seq": number,
+        "producer_seq": -number,
+        "writer_epoch": 1,
+        "quality": "measured",
+        "provider": "openai",
+        "model": "gpt-5",
+        "input_uncached": number * 1000,
+        "output_text": number,
+        "cost_nano_usd": number if number % 4 else None,
+        "provider_usage": {f"tokens.{at}": str(at) for at in range(number % 4)},
+    }
+    return encode("usage.recorded", body | more)
+
+
+def run_events(number: int) -> Iterable[bytes]:
+    common = {
+        "org": "acme",
+        "conversation": "" if number % 2 else "c",
+        "run": f"run_{number}",
+        "occurred_at_us": NOW_MS * 1000,
+        "writer_epoch": 1,
+    }
+    sealed = {"frame": os.urandom(70 * number + 1), "content_mac": os.urandom(32)}
+
+    def made(type_: str, seq: int, **more: Any) -> bytes:
+        id_ = (number * 100 + seq).to_bytes(16)
+        return encode(type_, common | {"seq": seq, "event_id": id_} | more)
+
+    yield made("run.created", 0, provider="openai", versions={"prompt": "v1"}, **sealed)
+    yield made("run.started", 1, ttft_us=number)
+    yield made("run.output_retracted", 2, chars=None, char_offset=3)
+    shed = [{"first": at, "last": at + 100} for at in range(number)]
+    yield made("run.failed", 3, ttft_us=0, error_code="timeout", shed=shed, **sealed)
+
+
+def test_usage_rows_are_the_events(stores: Config, usage_log: Log) -> None:
+    for number in range(250):
+        usage_log.append(usage_event(number), partition=number // 50)
+    usage_log.append(
+        encode(
+            "usage.corrected", decode(usage_event(300)).body | {"sign": -1, "corrects": b"c" * 16}
+        )
+    )
+    outcome = {
+        name: value for name, value in decode(usage_event(301)).body.items() if name in _COMMON
+    }
+    usage_log.append(encode("task.outcome", outcome | {"outcome": "success", "score_micro": 0}))
+    assert drain(started(stores, usage_log), usage_log.messages) == []
+    stored = {e.body["event_id"]: e for e in stored_events(ClickHouse(stores), usage_log.table)}
+    for message in usage_log.messages:
+        event = decode(message.value() or b"")
+        body = event.body | {"content_mac": event.body["content_mac"].hex()}
+        assert stored[event.body["event_id"]] == (event.type, body)
+    assert table_digest(stores, usage_log.table, usage.canonical) == usage_log.fold(usage.canonical)
+
+
+_COMMON = tuple(field.name for field in USAGE.types[0].fields[:24])
+
+
+def test_run_rows_are_the_events_without_their_frames(stores: Config, runs_log: Log) -> None:
+    for number in range(40):
+        for value in run_events(number):
+            runs_log.append(value)
+    assert drain(started(stores, runs_log), runs_log.messages, 7) == []
+    events = {e.body["event_id"]: e for e in stored_events(ClickHouse(stores), runs_log.table)}
+    for message in runs_log.messages:
+        event = decode(message.value() or b"")
+        mac = event.body["content_mac"].hex()
+        expected = event.body | {"content_mac": mac, "frame": b""}
+        assert events[event.body["event_id"]] == (event.type, expected)
+    assert table_digest(stores, runs_log.table, runs.canonical) == runs_log.fold(runs.canonical)
+    rows = ClickHouse(stores).rows(
+        "SELECT type, topic, partition, offset, frame_bytes, append_us "
+        f"FROM turnlog.{runs_log.table.name} ORDER BY offset LIMIT 2"
+    )
+    source = runs_log.table.source
+    assert rows == [
+        ("run.created", source, 0, 0, 1, NOW_MS * 1000),
+        ("run.started", source, 0, 1, 0, NOW_MS * 1000 + 1000),
+    ]
+
+
+def test_one_changed_token_changes_the_digest(stores: Config, usage_log: Log) -> None:
+    for number in range(5):
+        usage_log.append(usage_event(number))
+    drain(started(stores, usage_log), usage_log.messages)
+    before = table_digest(stores, usage_log.table, usage.canonical)
+    ClickHouse(stores).command(
+        f"ALTER TABLE turnlog.{usage_log.table.name} UPDATE output_text = output_text + 1 "
+        "WHERE offset = 3 SETTINGS mutations_sync = 1"
+    )
+    after = table_digest(stores, usage_log.table, usage.canonical)
+    assert after[0] == before[0] == 5
+    assert after[1] != before[1]
+
+
+@pytest.mark.parametrize("size", [1, 4, 100])
+def test_repeats_change_nothing_wherever_batches_fall(
+    stores: Config, usage_log: Log, size: int
+) -> None:
+    for number in [0, 1, 1, 2, 0, 3, 3, 3, 4]:
+        usage_log.append(usage_event(number, may_repeat=number == 3))
+    assert drain(started(stores, usage_log), usage_log.messages, size) == []
+    events, digest = usage_log.fold(usage.canonical)
+    assert events == 5
+    assert table_digest(stores, usage_log.table, usage.canonical) == (events, digest)
+
+
+def test_a_whole_topic_again_changes_nothing_after_a_new_start(
+    stores: Config, usage_log: Log
+) -> None:
+    for number in range(50):
+        usage_log.append(usage_event(number))
+    drain(started(stores, usage_log), usage_log.messages)
+    before = table_digest(stores, usage_log.table, usage.canonical)
+    for number in range(50):
+        usage_log.append(usage_event(number))
+    assert drain(started(stores, usage_log, committed=50), usage_log.messages[50:]) == []
+    assert table_digest(stores, usage_log.table, usage.canonical) == before
+
+
+def test_other_content_under_the_same_event_id_is_a_conflict(
+    stores: Config, usage_log: Log, runs_log: Log
+) -> None:
+    for log, first, second in [
+        (usage_log, usage_event(1), usage_event(1, user="another")),
+        (runs_log, next(iter(run_events(1))), next(iter(run_events(1)))),
+    ]:
+        log.append(first)
+        log.append(second)
+        sink = started(stores, log)
+        assert drain(sink, log.messages) == [(1, CONFLICT)]
+        log.append(second)
+        assert drain(sink, log.messages[2:]) == [(2, CONFLICT)]
+        assert drain(started(stores, log, 2), log.messages[2:]) == [(2, CONFLICT)]
+    assert table_digest(stores, usage_log.table, usage.canonical) == usage_log.fold(usage.canonical)
+
+
+def test_after_a_crash_stored_records_are_left_out_by_their_offsets(
+    stores: Config, usage_log: Log
+) -> None:
+    for number in range(60):
+        usage_log.append(usage_event(number))
+    crashed = started(stores, usage_log)
+    drain(crashed, usage_log.messages[:10])
+    # What a parallel insert leaves when the one before it failed: a hole.
+    drain(crashed, usage_log.messages[30:40])
+    again = started(stores, usage_log, committed=5)
+    assert drain(again, usage_log.messages[5:], 20) == []
+    table = f"turnlog.{usage_log.table.name}"
+    rows = ClickHouse(stores).rows(f"SELECT count(), uniqExact(offset) FROM {table}")
+    assert rows == [(60, 60)]
+    assert table_digest(stores, usage_log.table, usage.canonical) == usage_log.fold(usage.canonical)
+
+
+def test_an_old_repeat_that_says_so_is_looked_up(stores: Config, usage_log: Log) -> None:
+    window_ms = WINDOW_US // 1000
+    usage_log.append(usage_event(0), ms=NOW_MS)
+    usage_log.append(usage_event(1), ms=NOW_MS + window_ms + 2 * DAY_MS)
+    usage_log.append(usage_event(0, may_repeat=True), ms=NOW_MS + window_ms + 2 * DAY_MS)
+    usage_log.append(usage_event(2, may_repeat=True), ms=NOW_MS + window_ms + 2 * DAY_MS)
+    sink = started(stores, usage_log)
+    assert drain(sink, usage_log.messages, 1) == []
+    assert usage_log.fold(usage.canonical)[0] == 3
+    assert table_digest(stores, usage_log.table, usage.canonical) == usage_log.fold(usage.canonical)
+    # And so after a new start, which finds that there are older rows.
+    usage_log.append(usage_event(0, may_repeat=True), ms=NOW_MS + window_ms + 3 * DAY_MS)
+    assert drain(started(stores, usage_log, 4), usage_log.messages[4:]) == []
+    assert table_digest(stores, usage_log.table, usage.canonical) == usage_log.fold(usage.canonical)
+
+
+def damaged(value: bytes, pick: random.Random) -> bytes:
+    """Return a value that was cut, prolonged, flipped or overwritten behind its ids."""
+    body = bytearray(value)
+    at = pick.randrange(30, len(body))
+    kind = pick.randrange(7)
+    if kind == 0:
+        del body[at:]
+    elif kind == 1:
+        body += pick.randbytes(pick.randrange(1, 4))
+    elif kind == 2:
+        body[at] ^= 1 << pick.randrange(8)
+    elif kind == 3:
+        body[at:at] = pick.randbytes(1)
+    elif kind == 4:
+        del body[at : at + 2]
+    elif kind == 5:
+        body[at : at + 4] = pick.randbytes(4)
+    else:
+        body[at:at] = bytes([pick.randrange(128, 256), 0])  # a length with padding
+    return bytes(body)
+
+
+def test_damaged_records_go_to_the_dead_letters_and_the_rest_is_stored(
+    stores: Config, usage_log: Log
+) -> None:
+    pick = random.Random(3)
+    for number in range(200):
+        value = usage_event(number, conversation="c", run="r")
+        usage_log.append(damaged(value, pick) if number % 2 else value, b"acme/c")
+    dead = drain(started(stores, usage_log), usage_log.messages, 50)
+    events, digest = usage_log.fold(usage.canonical)
+    assert 100 <= events < 200
+    assert len(dead) == 200 - events
+    assert table_digest(stores, usage_log.table, usage.canonical) == (events, digest)
+    assert all("acme" not in reason for _, reason in dead)
+
+
+def test_the_table_takes_exactly_what_a_decoder_takes(stores: Config, usage_log: Log) -> None:
+    """Each damaged record alone in a container: no decoding in Python helps the engine here."""
+    pick, clickhouse, builder = random.Random(5), ClickHouse(stores), Builder(usage_log.table)
+    taken = 0
+    for number in range(120):
+        value = damaged(usage_event(number, conversation="c", run="r"), pick)
+        batch = Batch([b"acme/c"], [value], [0], [number], [NOW_MS])
+        for container in builder.build(batch).containers:
+            taken += inserted(clickhouse, usage_log.table, container, number)
+            assert inserted(clickhouse, usage_log.table, container, number) is is_clean(value), (
+                value
+            )
+    assert taken
+
+
+def inserted(clickhouse: ClickHouse, table: Table, container: Any, number: int) -> bool:
+    try:
+        name = query_id(table, {0: (number, number)}, 0)
+        clickhouse.insert_avro(table.name, container.columns, container.pieces, name)
+    except InsertRefused:
+        return False
+    return True
+
+
+def is_clean(value: bytes) -> bool:
+    try:
+        event = decode(value)
+    except DecodeError:
+        return False
+    return shaped(event) == event.body
+
+
+def test_a_value_out_of_its_shape_is_stored_as_other_and_a_bad_id_is_refused(
+    stores: Config, usage_log: Log
+) -> None:
+    def spoilt(old: bytes, new: bytes) -> bytes:
+        return usage_event(1).replace(old, new)
+
+    usage_log.append(usage_event(0))
+    usage_log.append(spoilt(b"gpt-5", b"a b !"))
+    usage_log.append(usage_event(2).replace(b"tokens.0", b"tok ns.0"))
+    usage_log.append(usage_event(3).replace(b"run_3", b"r n_3"), b"acme/c1")
+    usage_log.append(usage_event(4).replace(b"default", b"d\xe9fault"))
+    usage_log.append(usage_event(5))
+    dead = dict(drain(started(stores, usage_log), usage_log.messages))
+    assert dead[3] == SHAPE
+    assert set(dead) == {3, 4}
+    rows = ClickHouse(stores).rows(
+        f"SELECT offset, model, provider_usage FROM turnlog.{usage_log.table.name} ORDER BY offset"
+    )
+    assert rows[1][1] == "other"
+    assert rows[2][2] == {"other": "0", "tokens.1": "1"}
+    assert [row[0] for row in rows] == [0, 1, 2, 5]
+    assert table_digest(stores, usage_log.table, usage.canonical) == usage_log.fold(usage.canonical)
+
+
+def test_an_insert_is_named_so_that_the_next_owner_finds_it_and_no_other() -> None:
+    name = query_id(USAGE, {1: (5, 9), 12: (0, 3)}, 0)
+    assert name == "turnlog.usage 1:5-9 12:0-3 #0"
+
+    def finds(*partitions: int, topic: str = "turnlog.usage") -> bool:
+        numbers = "|".join(map(str, partitions))
+        return re.match(f"^{topic} (.* )?({numbers}):", name) is not None
+
+    assert finds(1) and finds(12) and finds(7, 12)
+    assert not finds(2) and not finds(9) and not finds(5)
+    assert not finds(1, topic="turnlog.runs")
+
+
+def test_what_is_there_is_found_by_partition(stores: Config, usage_log: Log) -> None:
+    for number in range(6):
+        usage_log.append(usage_event(number), partition=number % 2)
+    drain(started(stores, usage_log), usage_log.messages)
+    clickhouse = ClickHouse(stores)
+    assert stored_offsets(clickhouse, usage_log.table, {0: 2, 1: 0, 7: 0}) == {
+        0: {2, 4},
+        1: {1, 3, 5},
+        7: set(),
+    }
+    found = recent(clickhouse, usage_log.table, [1, 7])
+    assert found[7].ids == {}
+    assert not found[1].older
+    assert set(itertools.chain(*found[1].ids.values())) == {n.to_bytes(16) for n in (1, 3, 5)}
