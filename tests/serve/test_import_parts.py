@@ -9,15 +9,19 @@ from typing import Any
 import pytest
 
 from serve.importer.events import Scope, conversation_created, events_of, ids_of, usage_recorded
-from serve.importer.judge import frame_too_large
+from serve.importer.found import Known, Stored
+from serve.importer.judge import Judge, frame_too_large
 from serve.importer.lines import Line, check_file, read_lines
 from serve.importer.plan import Plan
 from serve.importer.report import MAX_LISTED, Noted
 from tests.turnlog.providers.lines import AT_US, DONE, delta, line, read, stream
+from turnlog.config import load
 from turnlog.errors import UsageError
 from turnlog.events import encode
 from turnlog.ids import is_id
-from turnlog.keys import MAX_FRAME_BYTES
+from turnlog.keys import MAX_FRAME_BYTES, Grant, Locator
+from turnlog.keys.grant import Cover, DayGrant, OrgGrant, day_of, now_us
+from turnlog.keys.tree import CoverNode
 from turnlog.providers import understand
 
 SCOPE = Scope("org_a", "default", bytes(32), AT_US)
@@ -218,3 +222,30 @@ def test_a_frame_is_too_large_by_its_sealed_size() -> None:
     assert frame_too_large({"response": noise})
     assert not frame_too_large({"response": noise[:-2000]})
     assert not frame_too_large({"response": bytes(4 << 20)})
+
+
+# Keys.
+
+
+def grant(*nodes: CoverNode) -> Grant:
+    """Return a grant of today whose tree has only these nodes left."""
+    today = day_of(now_us())
+    days = (DayGrant(bytes(16), today.day, 1, bytes(32), Cover(nodes)),)
+    projects = {"default": {today: (bytes(16), today.day)}}
+    return Grant([OrgGrant("org_a", bytes(32), projects, days)], now_us(), now_us() + 10**9)
+
+
+def judged(keys: Grant, known: Known | None) -> str:
+    found = read(line("chat", {"choices": []}))
+    ids = ids_of(found, SCOPE)
+    with Judge(load(), lambda: keys, SCOPE) as judge:
+        return judge.judge(list(events_of(found, ids, SCOPE)), ids, known).kind
+
+
+def test_nothing_is_written_under_an_erased_key() -> None:
+    day = day_of(now_us()).day
+    whole_day = CoverNode(8, bytes([day]), bytes(32))
+    held = Known("default", Locator(bytes(16), day, 0), Stored(bytes(32), 0, 0))
+    assert judged(grant(whole_day), None) == "write"
+    assert judged(grant(), None) == "erased"
+    assert judged(grant(), held) == "erased"

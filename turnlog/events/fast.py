@@ -70,12 +70,13 @@ def _pack(field: Field) -> Pack:
     pack, shape = packer(field.type), shape_of(field)
     if shape is None:
         return pack
+    if field.type != "string":
+        return lambda value: pack(shape(value))
 
-    def shaped_pack(value: Any) -> bytes:
+    def pack_text(value: Any) -> bytes:
         return b"\0" if value == "" else pack(shape(value))
 
-    recurs = field.type == "string" and field.shape == "value"
-    return lru_cache(maxsize=1024)(shaped_pack) if recurs else shaped_pack
+    return lru_cache(maxsize=1024)(pack_text) if field.shape == "value" else pack_text
 
 
 _COMMON_PACKS = [_pack(field) for field in _CONSTANT]
