@@ -180,7 +180,7 @@ def stop(file: PidFile, grace_s: float) -> bool:
     """Stop a part and its children, killed after `grace_s` seconds; tell whether any ran."""
     running = file.read()
     family = _family(running.pid) if running else []
-    family += [p for p in strays(file.home, file.name) if p not in family]
+    family += [p for p in marked(file.home).get(file.name, []) if p not in family]
     for process in family:
         _signal(process, signal.SIGTERM)
         _signal(process, signal.SIGCONT)
@@ -200,16 +200,16 @@ def _family(pid: int) -> list[psutil.Process]:
         return []
 
 
-def strays(home: Path, name: str) -> list[psutil.Process]:
-    """Return processes of this stack's part, whether a pid file knows them or not."""
-    found = []
+def marked(home: Path) -> dict[str, list[psutil.Process]]:
+    """Return every process of a stack by its part, whether a pid file knows it or not."""
+    found: dict[str, list[psutil.Process]] = {}
     for process in psutil.process_iter():
         try:
             marks = process.environ()
         except (psutil.Error, OSError):
             continue  # another user's, or gone
-        if marks.get(PART_MARK) == name and marks.get(HOME_MARK) == str(home):
-            found.append(process)
+        if marks.get(HOME_MARK) == str(home) and PART_MARK in marks:
+            found.setdefault(marks[PART_MARK], []).append(process)
     return found
 
 

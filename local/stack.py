@@ -163,24 +163,27 @@ class _Starter:
         if any(part.name == "kafka" for part in parts):
             kafka.ready(self.given.home, self.notify)
         self.ports.choose(PORT_NAMES)
-        for part in parts:
-            self._make_room(part)
+        self._make_room([part for part in parts if self._file(part).read() is None])
         config = self._write_addresses()
         self._together(part for part in parts if part.kind == "store")
         self._prepare(config, {part.name for part in wanted})
-        self._together(part for part in parts if part.name == "keeper")
-        self._together(part for part in parts if part.kind == "worker" and part.name != "keeper")
+        late = [part for part in parts if part.kind == "worker"]
+        late += [part for part in PARTS if part not in late and self._is_outdated(part)]
+        self._together(part for part in late if part.name == "keeper")
+        self._together(part for part in late if part.name != "keeper")
         return self._write_addresses()
 
-    def _make_room(self, part: Part) -> None:
-        """Give a part that is to be started other ports where its own are taken."""
-        file = PidFile(self.given.home, part.name)
-        if file.read() is not None:
-            return
-        if process.strays(self.given.home, part.name):
-            process.stop(file, part.stop_s)
-        for name in part.ports:
-            self._move_if_taken(name)
+    def _file(self, part: Part) -> PidFile:
+        return PidFile(self.given.home, part.name)
+
+    def _make_room(self, parts: list[Part]) -> None:
+        """Give parts that are to be started other ports where their own are taken."""
+        strays = process.marked(self.given.home) if parts else {}
+        for part in parts:
+            if part.name in strays:
+                process.stop(self._file(part), part.stop_s)
+            for name in part.ports:
+                self._move_if_taken(name)
 
     def _move_if_taken(self, name: str) -> bool:
         port = self.ports.by_name[name]
@@ -212,16 +215,18 @@ class _Starter:
             raise Unavailable("\n".join(failures))
 
     def _ensure(self, part: Part) -> None:
-        file = PidFile(self.given.home, part.name)
-        running = file.read()
-        if running is not None and part.kind == "worker" and running.told != self._told():
-            # An address moved; a worker reads them once, when it starts.
+        file = self._file(part)
+        if self._is_outdated(part):
             process.stop(file, part.stop_s)
-            running = None
-        if running is not None:
+        if file.read() is None:
+            self._launch(part, file)
+        else:
             self._await(part, file)
-            return
-        self._launch(part, file)
+
+    def _is_outdated(self, part: Part) -> bool:
+        """Tell whether a worker runs on addresses that have changed: it read them at its start."""
+        running = self._file(part).read() if part.kind == "worker" else None
+        return running is not None and running.told != self._told()
 
     def _told(self) -> dict[str, str]:
         told = {p.name: p.address_at(self.ports.by_name) for p in PARTS if p.address}

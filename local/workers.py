@@ -25,7 +25,7 @@ def environment(config: Config, external: dict[str, str]) -> dict[str, str]:
     Addresses of local parts are left out: those it reads from the stack's home.
     """
     env = {"TURNLOG_HOME": str(config.home), "PYTHONUNBUFFERED": "1"}
-    for name in config.model_fields_set - {"home", *PARTS}:
+    for name in sorted(config.model_fields_set - {"home", *PARTS}):
         env[f"TURNLOG_{name.upper()}"] = _text(getattr(config, name))
     for name in PARTS:
         env[f"TURNLOG_{name.upper()}"] = external.get(name, "")
@@ -49,4 +49,7 @@ def is_failing(home: Path, name: str) -> bool:
 
 
 def _text(value: Any) -> str:
-    return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    # A relative path would be another one in the worker's own working directory.
+    return str(value.absolute() if isinstance(value, Path) else value)

@@ -232,7 +232,8 @@ class RowsSink(Sink):
                 dead.append((at, str(error)))
         mended = batch.only(good)
         try:
-            for part, container in enumerate(self._builder.build(mended).containers):
+            built = self._builder.build(mended, decoded=True)
+            for part, container in enumerate(built.containers):
                 self._insert_one(container, query_id(self._table, _spans(mended), part))
         except InsertRefused as error:
             raise Unavailable(f"{error}, although every record of it decodes") from None

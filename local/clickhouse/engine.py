@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any, NamedTuple
+from urllib.parse import urlencode
 
 from local.clickhouse.statement import Insert, Kill, quote, quote_name
 
@@ -19,7 +20,7 @@ logger = logging.getLogger(__name__)
 WORKERS = 4
 # What a ClickHouse server's default profile would hold: a mutation is done when it is answered, an
 # insert is a part on disk when it is answered.
-PROFILE = "mutations_sync=1&async_insert=0"
+PROFILE = {"mutations_sync": "1", "async_insert": "0"}
 _CODE = re.compile(r"Code: (\d+)\.")
 _KILL_POLL_S = 0.05
 
@@ -103,7 +104,7 @@ class Engine:
 
         # Its own module says nothing of its types.
         self._connect: Callable[[str], Any] = vars(_chdb)["connect"]
-        self._path = f"{path}?{PROFILE}"
+        self._path = f"{path}?{urlencode(PROFILE)}"
         # Keeps the engine open while sessions come and go.
         self._keeper = self._connect(self._path)
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="query")
@@ -261,7 +262,11 @@ def _begin(session: Session, query: Query, work: Work) -> None:
         for name, value in wanted.items()
         if session.applied.get(name) != value
     ]
-    changed += [f"{quote_name(name)} = DEFAULT" for name in session.applied if name not in wanted]
+    changed += [
+        f"{quote_name(name)} = {PROFILE.get(name, 'DEFAULT')}"
+        for name in session.applied
+        if name not in wanted
+    ]
     use = f"USE {quote_name(work.database)}; " if work.database else ""
     session.applied = {}
     session.handle.query(f"{use}SET {', '.join(changed)}" if changed else f"{use}SELECT 1", "Null")

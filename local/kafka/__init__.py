@@ -101,7 +101,7 @@ def launch(place: Place) -> Launch:
         raise Unavailable("Kafka was not fetched yet: turnlog doctor --fetch")
     cwd = place.folder("kafka")
     _lay_out(place, cwd, found)
-    # Classes that are loaded already when the broker starts: 5.3 s of CPU instead of 11.6 s.
+    # Classes that are read already when the broker starts: 3.6 s of CPU instead of 5.8 s.
     return _launch(cwd, [f"-XX:SharedArchiveFile=libs/{_ARCHIVE}", "-Xlog:cds=off"])
 
 
@@ -158,8 +158,11 @@ def _run_once(launch: Launch, address: str) -> bool:
 
 
 def _java() -> list[str]:
-    # Native libraries of the codecs are unpacked here, not in a /tmp that may be mounted noexec.
-    return [java(), "-Djava.io.tmpdir=tmp", "-XX:+UseSerialGC"]
+    # The first compiler alone: 5.3 s of CPU until all topics are made, instead of 9.8 s,
+    # and no more a record over the 1.2 M after that. Native libraries of the codecs are unpacked
+    # under the working directory, not in a /tmp that may be mounted noexec.
+    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Djava.io.tmpdir=tmp"]
+    return [java(), *options]
 
 
 def _link(link: Path, target: Path) -> None:
@@ -187,7 +190,7 @@ def _format(place: Place, cwd: Path) -> None:
     cluster = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
     command = ["format", "-t", cluster, "-c", "format.properties"]
     done = subprocess.run(
-        [*_java(), "-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool", *command],
+        [*_java(), "kafka.tools.StorageTool", *command],
         cwd=cwd,
         env={**os.environ, "CLASSPATH": "libs/*"},
         capture_output=True,

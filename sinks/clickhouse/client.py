@@ -3,6 +3,7 @@
 An error's text may quote a row, so only its code and name are ever shown.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,9 @@ from clickhouse_connect.driver.exceptions import Error
 from turnlog.config import Config
 from turnlog.errors import TurnlogError, Unavailable
 
+# It logs a stack trace for each refused connection, and the errors' text may quote rows.
+logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)
+
 # Below max.poll.interval.ms (300 s), or the partitions move in the middle of an insert.
 TIMEOUT_S = 240
 # One part an insert, written when it is answered.
@@ -24,6 +28,7 @@ INSERT_SETTINGS = {
     "input_format_avro_allow_missing_fields": 0,
 }
 PIECE_BYTES = 1 << 20
+MISSING_CODES = frozenset({60, 81})  # UNKNOWN_TABLE, UNKNOWN_DATABASE
 # The store's own troubles; every other error of an insert may come from what was inserted.
 STORE_CODES = frozenset(
     {
@@ -166,6 +171,8 @@ def _pieces(container: Sequence[bytes]) -> Iterator[bytes]:
 def _unavailable(error: Error) -> Unavailable:
     if error.code is None:
         return Unavailable("clickhouse does not answer")
+    if error.code in MISSING_CODES:
+        return Unavailable("clickhouse has no such table yet: `turnlog up` starts what makes it")
     return Unavailable(f"clickhouse failed: {_name(error)}")
 
 

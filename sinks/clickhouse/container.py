@@ -34,6 +34,7 @@ _SIZES = 4096
 # Keys whose beginnings are remembered: about 400 bytes each.
 _KEYS = 50_000
 _PARTS = 5
+_YES = varint(1)
 
 
 class Batch(NamedTuple):
@@ -103,17 +104,24 @@ class _Open:
         names = {column.name: column.wire_name for column in table.columns}
         own = [names[field.name] for field in kind.fields if field.name != "frame"]
         self.columns = ("type_wire", *(name for name, _ in COORDINATES), *own, "body_bytes")
-        self.head = _file_head(_writer_schema(kind, names))
+        self.schema = _writer_schema(kind, names)
+        self.head = _file_head(self.schema)
         self.padding = padding(table.columns, kind)
         self.sizes = tuple(varint(self.padding + size) for size in range(_SIZES))
         self.parts: list[bytes] = []
 
-    def close(self, header: bytes) -> Container:
-        data = b"".join(self.parts)
+    def close(self, header: bytes, decoded: bool) -> Container:
         records = len(self.parts) // _PARTS
+        columns, head = self.columns, self.head
+        if decoded:
+            columns, head = (*columns, "decoded"), _file_head(_with_decoded(self.schema))
+            self.parts[_PARTS - 1 :: _PARTS] = [
+                size + _YES for size in self.parts[_PARTS - 1 :: _PARTS]
+            ]
+        data = b"".join(self.parts)
         self.parts.clear()
         block = varint(records) + varint(len(data))
-        return Container(header, self.columns, (self.head, block, data, _SYNC), records)
+        return Container(header, columns, (head, block, data, _SYNC), records)
 
 
 # How a value under a key begins if it is of the type that was met last under it: header and body as
@@ -134,8 +142,14 @@ class Builder:
         self._open: dict[bytes, _Open] = {}
         self._expected: dict[bytes, _Expected] = {}
 
-    def build(self, batch: Batch, *, flags: bool = False) -> Built:
-        """Build the containers of a batch; with `flags`, look at `may_repeat` too."""
+    def build(self, batch: Batch, *, flags: bool = False, decoded: bool = False) -> Built:
+        """Build the containers of a batch.
+
+        Args:
+            batch: what to put into them.
+            flags: look at `may_repeat` too.
+            decoded: every record was decoded before, so that the table need not check its length.
+        """
         ids: dict[int, list[bytes]] = {}
         refused: list[tuple[int, str]] = []
         flagged = False
@@ -167,12 +181,12 @@ class Builder:
             except DecodeError as error:
                 refused.append((at, str(error)))
         event_ids = {number: found for number, found in ids.items() if found}
-        return Built(self._closed(), event_ids, refused, flagged)
+        return Built(self._closed(decoded), event_ids, refused, flagged)
 
-    def _closed(self) -> list[Container]:
+    def _closed(self, decoded: bool) -> list[Container]:
         if len(self._expected) > _KEYS:
             self._expected.clear()
-        return [into.close(header) for header, into in self._open.items() if into.parts]
+        return [into.close(header, decoded) for header, into in self._open.items() if into.parts]
 
     def _add(self, key: bytes, value: bytes, partition: int, offset: int, ms: int) -> bytes:
         """Add a record that has a frame, or a key or type that is not the one expected.
@@ -279,6 +293,10 @@ def _writer_schema(kind: EventType, names: Mapping[str, str]) -> dict[str, Any]:
     ]
     fields = [*first, *own, {"name": "body_bytes", "type": "long"}]
     return {"type": "record", "name": "Row", "namespace": "turnlog", "fields": fields}
+
+
+def _with_decoded(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {**schema, "fields": [*schema["fields"], {"name": "decoded", "type": "int"}]}
 
 
 def _file_head(schema: Mapping[str, Any]) -> bytes:

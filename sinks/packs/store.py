@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import boto3  # type: ignore[import-untyped]
 from botocore.config import Config as BotoConfig  # type: ignore[import-untyped]
@@ -22,13 +22,6 @@ _MISSING = {"NoSuchKey", "404", "NotFound"}
 _OUT_OF_RANGE = {"InvalidRange", "416"}
 _EXISTS = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
 _PART_BYTES = 8 << 20
-
-
-class Listed(NamedTuple):
-    """An object as a listing shows it."""
-
-    key: str
-    bytes: int
 
 
 class PackStore:
@@ -122,14 +115,6 @@ class PackStore:
             for part in self._object(name)["Body"].iter_chunks(_PART_BYTES):
                 digest.update(part)
         return digest.digest()
-
-    def listed(self, prefix: str) -> Iterator[Listed]:
-        """Yield the objects under a prefix of keys."""
-        pages = self._client.get_paginator("list_objects_v2")
-        with _guard(prefix):
-            for page in pages.paginate(Bucket=self.bucket, Prefix=prefix):
-                for found in page.get("Contents", ()):
-                    yield Listed(found["Key"], found["Size"])
 
     def _get(self, name: str, **options: str) -> bytes:
         with _guard(name):

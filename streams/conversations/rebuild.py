@@ -42,7 +42,7 @@ def rebuild(config: Config, stream: bytes) -> tuple[Head, Fields] | None:
     """
     partition = partition_of(stream, len(partitions_of(config, TOPIC)))
     rows, frames = MemoryRows(), Fields()
-    for offset, value in _log(config, stream, partition):
+    for offset, value in records(config, stream, partition, _start(config, partition)):
         event = _event(stream, value)
         if event is not None:
             _take(rows, frames, event, Source(partition, offset, stream, value))
@@ -71,9 +71,21 @@ def _event(stream: bytes, value: bytes) -> Event | None:
     return event if key_of(event.type, event.body) == stream else None
 
 
-def _log(config: Config, stream: bytes, partition: int) -> Iterator[tuple[int, bytes]]:
-    """Yield offsets and values of a stream, in the order of the log, each once."""
-    start = _start(config, partition)
+def records(
+    config: Config, stream: bytes, partition: int, start: int
+) -> Iterator[tuple[int, bytes]]:
+    """Yield offsets and values of a stream, in the order of the log, each once.
+
+    Args:
+        config: where the log is.
+        stream: the stream key.
+        partition: the partition that the stream lies in.
+        start: the offset from which on Kafka is read; what lies below is read from packs.
+
+    Raises:
+        Unavailable: Kafka or S3 does not answer.
+        PackError: an object that is needed is damaged.
+    """
     if start:
         yield from _archived(config, stream, partition, start)
     for message in read_all(config, TOPIC, [partition]):

@@ -5,6 +5,7 @@ import gzip
 import io
 import os
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -26,6 +27,7 @@ from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import DatabaseError
 
 from local import stack
+from local.probe import host_port
 from local.process import PidFile
 from turnlog.config import Config, load
 
@@ -273,12 +275,31 @@ def test_an_id_that_runs_is_refused_for_another_query(engine: Config) -> None:
         target=lambda: outcome.append(post(engine, SLOW.encode(), query_id="twice")[0])
     )
     slow.start()
-    codes = set()
-    while "216" not in codes and not outcome:
-        codes.add(post(engine, b"SELECT 1", query_id="twice")[1].get("X-ClickHouse-Exception-Code"))
+    while not post(engine, b"KILL QUERY WHERE query_id = 'twice' TEST")[2]:
+        assert not outcome
+    _, headers, _ = post(engine, b"SELECT 1", query_id="twice")
     post(engine, b"KILL QUERY WHERE query_id = 'twice' SYNC")
     slow.join()
-    assert "216" in codes
+    assert headers["X-ClickHouse-Exception-Code"] == "216"
+    assert post(engine, b"SELECT 1", query_id="twice")[0] == 200
+
+
+def test_a_killed_insert_that_is_still_being_received_inserts_nothing(
+    engine: Config, table: str
+) -> None:
+    host, port = host_port(engine.clickhouse)
+    query = urlencode(
+        {"database": "turnlog", "query_id": "half", "query": f"INSERT INTO {table} (a) FORMAT TSV"}
+    )
+    with socket.create_connection((host, port), timeout=60) as half:
+        half.sendall(f"POST /?{query} HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n1\n".encode())
+        said = b""
+        while not said:
+            said = post(engine, b"KILL QUERY WHERE query_id = 'half'")[2]
+        half.sendall(b"2\n")
+        assert b"X-ClickHouse-Exception-Code: 394" in half.recv(4096)
+    assert said.startswith(b"waiting\thalf\t")
+    assert post(engine, f"SELECT count() FROM {table}".encode())[2] == b"0\n"
 
 
 async def test_the_async_client_speaks_it_too(engine: Config, table: str) -> None:

@@ -58,9 +58,9 @@ def test_a_started_process_is_found_and_stopped(file: PidFile) -> None:
 def test_children_that_do_not_listen_are_stopped_too(file: PidFile) -> None:
     start(file, "-c", STUBBORN, STUBBORN)
     wait_for(file, "ready", times=2)
-    assert len(process.strays(file.home, "part")) == 2
+    assert len(process.marked(file.home)["part"]) == 2
     process.stop(file, 0.1)
-    assert process.strays(file.home, "part") == []
+    assert process.marked(file.home) == {}
 
 
 def test_an_orphan_is_stopped_though_its_parent_is_gone(file: PidFile) -> None:
@@ -69,9 +69,9 @@ def test_an_orphan_is_stopped_though_its_parent_is_gone(file: PidFile) -> None:
     os.kill(running.pid, signal.SIGKILL)
     while file.read():
         time.sleep(0.01)
-    assert len(process.strays(file.home, "part")) == 1
+    assert len(process.marked(file.home)["part"]) == 1
     assert process.stop(file, 0.1)
-    assert process.strays(file.home, "part") == []
+    assert process.marked(file.home) == {}
 
 
 def test_a_process_that_replaced_itself_is_still_the_same(file: PidFile) -> None:

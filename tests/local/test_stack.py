@@ -128,7 +128,7 @@ def turnlog(config: Config, *arguments: str) -> subprocess.Popen[bytes]:
 
 def ours(home: Path) -> list[str]:
     """Return the parts of a stack that have any process."""
-    return [name for name in NAMES if process.strays(home, name)]
+    return [name for name in NAMES if name in process.marked(home)]
 
 
 def ports(config: Config) -> dict[str, int]:
@@ -172,7 +172,7 @@ def test_concurrent_ups_start_each_part_once(stores: Config) -> None:
     assert outcomes == [(b"", b"")] * 3  # quiet in a pipe
     assert [caller.returncode for caller in callers] == [0, 0, 0]
     for name in ("redis", "clickhouse"):
-        assert len(process.strays(stores.home, name)) == 1
+        assert len(process.marked(stores.home)[name]) == 1
 
 
 def test_acknowledged_data_survive_kill_9_of_every_store_at_once(stores: Config) -> None:
@@ -228,7 +228,7 @@ def test_a_process_without_a_pid_file_is_replaced(stores: Config) -> None:
     old = pids(now)["redis"]
     PidFile(now.home, "redis").remove()
     stack.up(now, ["redis"])
-    assert [p.pid for p in process.strays(now.home, "redis")] == [pids(now)["redis"]] != [old]
+    assert [p.pid for p in process.marked(now.home)["redis"]] == [pids(now)["redis"]] != [old]
 
 
 def test_a_given_address_is_used_and_nothing_started(stores: Config, tmp_path: Path) -> None:

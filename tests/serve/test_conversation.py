@@ -16,6 +16,7 @@ from serve.conversation_api import is_whole, read_conversation
 from serve.views import wait_for
 from sinks.redis import connect
 from sinks.redis.conversations import Conversations, hash_key, turn_field
+from streams.conversations.rebuild import records
 from streams.keeper.minting import OrgBook
 from streams.keeper.state import KeyRows
 from turnlog import Producer
@@ -187,6 +188,16 @@ def test_a_conversation_that_redis_lost_reads_the_same(stack: Config, org: str) 
     assert is_whole(hot.read(stream))
     redis.hdel(hash_key(stream), turn_field("q2"))
     assert read_conversation(stack, org, "talk", everything=True) == before
+
+
+def test_what_kafka_no_longer_has_is_read_from_packs(stack: Config, org: str) -> None:
+    assert wait_for(stack, ["packs"], 120) == {}
+    stream = stream_key(org, "talk", "")
+    number = partition_of(stream, len(partitions_of(stack, "turnlog.turns")))
+    whole = list(records(stack, stream, number, 0))
+    assert len(whole) == 5
+    for start in (whole[2][0], whole[-1][0] + 1):
+        assert list(records(stack, stream, number, start)) == whole
 
 
 def test_without_redis_a_conversation_is_read_from_the_log(stack: Config, org: str) -> None:

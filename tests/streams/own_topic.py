@@ -18,7 +18,8 @@ def new_topic(config: Config, partitions: int = 2) -> str:
     name = f"turnlog.test-{os.getpid()}-{next(_numbers)}"
     settings = {"message.timestamp.type": "LogAppendTime"}
     wanted = [NewTopic(topic, partitions, 1, config=settings) for topic in (name, f"{name}.dead")]
-    for future in AdminClient(client_settings(config)).create_topics(wanted).values():
+    admin = AdminClient(client_settings(config))
+    for future in admin.create_topics(wanted).values():
         future.result(30)
     return name
 

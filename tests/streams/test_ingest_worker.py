@@ -1,5 +1,9 @@
 """The two workers on their real loop: stopped, started again, everything once."""
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -51,8 +55,9 @@ def _wait(config: Config, view: View, thread: threading.Thread) -> None:
         time.sleep(0.1)
 
 
-def runs(org: str, count: int) -> Events:
-    return [("run.completed", run_body(org, f"run_{number}")) for number in range(count)]
+def runs(org: str, count: int, first: int = 0) -> Events:
+    numbers = range(first, first + count)
+    return [("run.completed", run_body(org, f"run_{number}")) for number in numbers]
 
 
 def rows_in_objects(config: Config, org: str) -> int:
@@ -81,3 +86,43 @@ def test_workers_that_are_stopped_and_started_archive_and_locate_everything_once
     located = sorted(row[1:4] for row in LocatorTable(quick).rows() if row.org == org)
     assert archived == located
     assert len(archived) == rows_in_objects(quick, org) == 65
+
+
+@contextmanager
+def process(config: Config, name: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a worker as a process of its own; kill it at the end if it still lives."""
+    environment = os.environ | {"TURNLOG_HOME": str(config.home), "TURNLOG_PACK_MAX_AGE_S": "0.3"}
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "streams", name], env=environment, stderr=subprocess.DEVNULL
+    )
+    try:
+        yield worker
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+def test_a_worker_that_is_killed_loses_and_repeats_nothing(stores: Config) -> None:
+    view, org, written = named("packs"), new_org("killed"), 0
+    progress = Progress(stores)
+    for _ in range(2):
+        with process(stores, view.worker) as worker:
+            begun = progress.committed(view)
+            while progress.committed(view) == begun:
+                assert worker.poll() is None
+                write(stores, runs(org, 100, first=written))
+                written += 100
+            write(stores, runs(org, 300, first=written))
+            written += 300
+            assert progress.lag(view).events > 0
+            worker.send_signal(signal.SIGKILL)
+            worker.wait()
+    with process(stores, view.worker) as worker:
+        ends = progress.ends(view.topics)
+        while progress.behind(view, ends):
+            assert worker.poll() is None
+            time.sleep(0.2)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait() == 0
+    rows = [row for row in Archive(stores).rows() if row.org == org]
+    assert len(rows) == len({row.event_id for row in rows}) == written
