@@ -1,10 +1,8 @@
 """What this machine has and lacks for the local stack, and how to get it."""
 
 import os
-import re
 import resource
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +16,6 @@ from turnlog.errors import TurnlogError, Unavailable
 
 _INSTALL_JAVA = "install Java 17 or newer (Debian: openjdk-17-jre-headless)"
 _SET_UP = "install the project's locked dependencies: make setup"
-_JAVA = 17
 _PYTHON = (3, 11)
 _FILES = 4096
 _FREE_BYTES = 2 << 30
@@ -36,7 +33,7 @@ class Finding(NamedTuple):
 def examine(config: Config) -> list[Finding]:
     """Look at everything that the local stack needs."""
     looks: list[tuple[str, Callable[[], Finding]]] = [
-        ("kafka", lambda: _found("java", _java, _INSTALL_JAVA)),
+        ("kafka", lambda: _found("java", kafka.java_version, _INSTALL_JAVA)),
         ("kafka", lambda: _kafka(config.home)),
         ("s3", lambda: _found("s3", seaweed.binary, _SET_UP)),
         ("redis", lambda: _found("redis", valkey.binary, _SET_UP)),
@@ -66,16 +63,6 @@ def _python() -> Finding:
     found = ".".join(map(str, sys.version_info[:3]))
     ok = sys.version_info >= _PYTHON
     return Finding("python", ok, found, "" if ok else "install Python 3.11 or newer")
-
-
-def _java() -> str:
-    path = kafka.java()
-    done = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30)
-    match = re.search(r'version "(\d+)([^"]*)"', done.stderr)
-    if match is None or int(match[1]) < _JAVA:
-        said = match[0] if match else "without a version"
-        raise Unavailable(f"{path} is Java {said}; Kafka needs {_JAVA}")
-    return f"{match[1]}{match[2]} ({path})"
 
 
 def _kafka(home: Path) -> Finding:

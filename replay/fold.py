@@ -14,8 +14,7 @@ from processors.digest import ViewDigest
 from streams.views import ARCHIVED
 from turnlog.config import Config
 from turnlog.errors import DecodeError
-from turnlog.events import Event, decode, key_prefixes
-from turnlog.events.schema import HEADER_BYTES
+from turnlog.events import Event, decode, key_of
 from turnlog.kafka import read_all
 
 Row = tuple[bytes, bytes, dict[str, Any]]
@@ -70,13 +69,12 @@ def first_occurrences(messages: Iterable[Message]) -> Iterator[tuple[Event, Posi
 
 
 def _readable(message: Message) -> Event | None:
-    value = cast(bytes, message.value())
+    """Decode a record; None where its body or key is refused, or they disagree."""
     try:
-        event = decode(value)
+        event = decode(message.value() or b"")
     except DecodeError:
         return None
-    body = value[HEADER_BYTES:]
-    return event if body.startswith(key_prefixes(cast(bytes, message.key()))) else None
+    return event if key_of(*event) == message.key() else None
 
 
 def _digest(rows: Iterable[Row]) -> ViewDigest:

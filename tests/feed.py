@@ -1,4 +1,4 @@
-"""A gateway for tests: `python -m tests.feed LOG SECONDS` writes runs and logs what it asked for.
+"""A gateway for tests: `python -m tests.feed LOG` writes runs until LOG.stop exists.
 
 Each line of LOG is flushed at once: `ask WHAT` before an accepted call, `ack WHAT` after it was
 acknowledged. What stands in an `ack` must be in every view afterwards, whatever was killed.
@@ -6,7 +6,6 @@ acknowledged. What stands in an `ack` must be in every view afterwards, whatever
 
 import asyncio
 import sys
-import time
 from pathlib import Path
 from typing import TextIO
 
@@ -17,17 +16,16 @@ STREAMS = 24
 RESPONSE = b'{"choices":[{"index":0,"message":{"role":"assistant","content":"answered"}}]}'
 
 
-async def main(path: Path, seconds: float) -> None:
-    until = time.monotonic() + seconds
+async def main(path: Path) -> None:
+    stop = path.with_suffix(".stop")
     with path.open("w", buffering=1) as log:
         async with Producer.open() as producer:
-            await asyncio.gather(*(stream(producer, n, until, log) for n in range(STREAMS)))
-            print("flushing", file=sys.stderr)
+            await asyncio.gather(*(stream(producer, n, stop, log) for n in range(STREAMS)))
 
 
-async def stream(producer: Producer, number: int, until: float, log: TextIO) -> None:
+async def stream(producer: Producer, number: int, stop: Path, log: TextIO) -> None:
     count = 0
-    while time.monotonic() < until:
+    while not stop.exists():
         conversation = f"feed_{path_safe(log.name)}_{number}_{count // 5}" if number % 3 else ""
         await one_run(producer, f"{path_safe(log.name)}_{number}_{count}", conversation, log)
         count += 1
@@ -58,4 +56,4 @@ def path_safe(name: str) -> str:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), float(sys.argv[2])))
+    asyncio.run(main(Path(sys.argv[1])))

@@ -3,6 +3,7 @@
 import base64
 import logging
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -10,7 +11,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from local.kafka.jars import fetched, find
 from local.place import Place
@@ -20,13 +21,18 @@ from local.process import Launch, replace
 from turnlog.config import load
 from turnlog.errors import Unavailable
 
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
 logger = logging.getLogger(__name__)
 
 PORTS = ("kafka", "kafka-controller")
+_JAVA = 17
 _FORMAT_S = 120
 _ARCHIVE_S = 120
 _ARCHIVE = "classes.jsa"
 _POLL_S = 0.2
+_PATIENCE_S = 2.0
 
 _SETTINGS = {
     "process.roles": "broker,controller",
@@ -80,13 +86,28 @@ def java() -> str:
     return found
 
 
+def java_version() -> str:
+    """Return the version of Java and where it is.
+
+    Raises:
+        Unavailable: there is none, or Kafka needs a newer one.
+    """
+    path = java()
+    done = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30)
+    match = re.search(r'version "(\d+)([^"]*)"', done.stderr)
+    if match is None or int(match[1]) < _JAVA:
+        said = match[0] if match else "without a version"
+        raise Unavailable(f"{path} is Java {said}; Kafka needs {_JAVA}")
+    return f"{match[1]}{match[2]} ({path})"
+
+
 def ready(home: Path, notify: Callable[[str], None]) -> Path:
     """Return the folder of Kafka's jars, fetched and prepared if this was not done yet.
 
     Raises:
-        Unavailable: Java or Maven is missing, or Maven could not fetch them.
+        Unavailable: Java or Maven is missing or too old, or Maven could not fetch them.
     """
-    java()
+    java() if find(home) else java_version()
     return fetched(home, _archive_classes, notify)
 
 
@@ -203,7 +224,11 @@ def _format(place: Place, cwd: Path) -> None:
 
 
 def answers(address: str) -> bool:
-    """Tell whether the broker serves: the port opens before the controller admits it."""
+    """Tell whether the broker serves every partition.
+
+    The port opens before the controller admits the broker, and after a kill the broker knows its
+    partitions before it leads them.
+    """
     if not connects(address):
         return False
     from confluent_kafka import KafkaException
@@ -216,9 +241,27 @@ def answers(address: str) -> bool:
         "socket.timeout.ms": 2000,
     }
     try:
-        return bool(AdminClient(settings).list_topics(timeout=2).brokers)
+        return _leads_everything(AdminClient(settings))
     except KafkaException:
         return False
+
+
+def _leads_everything(admin: "AdminClient") -> bool:
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+    known = admin.list_topics(timeout=_PATIENCE_S)
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = {
+        TopicPartition(name, partition): latest
+        for name, topic in known.topics.items()
+        for partition in topic.partitions
+    }
+    if asked:
+        answered = admin.list_offsets(asked, request_timeout=_PATIENCE_S)
+        for one in answered.values():
+            one.result()  # raises while the partition has no leader
+    return bool(known.brokers)
 
 
 def _silent() -> logging.Logger:

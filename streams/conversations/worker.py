@@ -31,7 +31,7 @@ from streams.conversations.watch import Stall
 from streams.conversations.work import Work
 from streams.conversations.writer import Writer
 from turnlog.config import Config
-from turnlog.errors import TurnlogError, Unavailable
+from turnlog.errors import Unavailable
 from turnlog.kafka import ANSWER_S, client_settings, unavailable
 
 logger = logging.getLogger(__name__)
@@ -41,6 +41,8 @@ POLL_S = 0.5
 STALL_S = 60.0
 # A changelog is read at 5,000 to 12,000 rows a second, and each of them counts as movement.
 RECOVERY_S = 120.0
+# aiokafka writes twenty errors a second while a broker is away.
+_QUIET = {"faust": logging.ERROR, "mode": logging.ERROR, "aiokafka": logging.CRITICAL}
 # Longer than a commit and a goodbye to the group take; local `down` waits longer than this.
 STOP_S = 10.0
 
@@ -63,8 +65,8 @@ class Worker:
         Raises:
             Unavailable: a store did not answer or nothing moved any more.
         """
-        for name in ("faust", "mode", "aiokafka"):
-            logging.getLogger(name).setLevel(logging.ERROR)
+        for name, level in _QUIET.items():
+            logging.getLogger(name).setLevel(level)
         datadir = self._stores / _generation(self._config)
         # The loop is not closed where the work failed: that would run on what is half done.
         asyncio.new_event_loop().run_until_complete(self._main(datadir))
@@ -101,15 +103,13 @@ class Worker:
         except TimeoutError:
             logger.warning("Faust did not stop within %.0f s", STOP_S)
 
-    def _as_ours(self, error: BaseException, datadir: Path) -> TurnlogError:
+    def _as_ours(self, error: BaseException, datadir: Path) -> BaseException:
         """Return a failure as one of ours; a local store that cannot be right is thrown away."""
-        if isinstance(error, TurnlogError):
-            return error
-        if isinstance(error, ConsistencyError) or "rocks" in type(error).__module__:
+        if isinstance(error, ConsistencyError) or _is_corruption(error):
             logger.warning("the local store does not fit its changelog and is built again")
             shutil.rmtree(datadir, ignore_errors=True)
-        if not isinstance(error, AioKafkaError | OSError | ConsistencyError):
-            logger.error("unforeseen", exc_info=error)
+        elif not isinstance(error, AioKafkaError | OSError):
+            return error
         return Unavailable(f"the Faust app ended: {type(error).__name__}")
 
 
@@ -140,6 +140,11 @@ class _Watch:
             end: Any = self._app.consumer.highwater(TP(TOPIC, number))
             places[number] = (position, end or 0)
         return places
+
+
+def _is_corruption(error: BaseException) -> bool:
+    # rocksdict raises nothing but Exception; RocksDB's own status stands at the front.
+    return type(error) is Exception and str(error).startswith("Corruption")
 
 
 async def _say_ready() -> None:

@@ -221,6 +221,21 @@ def test_a_lost_local_store_is_built_again_from_the_changelog(
     assert unpack_head(shown[HEAD]).turns == 20
 
 
+def test_a_damaged_local_store_is_built_again_from_the_changelog(
+    config: Config, worker: Worker
+) -> None:
+    worker.catch_up()
+    worker.stop(signal.SIGKILL)
+    manifests = list((Path(config.home) / "conversations").rglob("MANIFEST-*"))
+    assert manifests
+    for path in manifests:
+        path.write_bytes(b"garbage" * 100)
+    send(config, *talk(new_org("damaged"), 2, 3))
+    worker.start()
+    worker.catch_up()
+    assert digest(config) == folded(config)
+
+
 def test_a_redis_that_was_away_misses_nothing(config: Config, worker: Worker) -> None:
     org = new_org("redis")
     send(config, *talk(org, 2, 2))
@@ -232,6 +247,21 @@ def test_a_redis_that_was_away_misses_nothing(config: Config, worker: Worker) ->
     worker.catch_up()
     shown = Conversations(connect(config)).read(stream_key(org, "c1", ""))
     assert is_whole(shown) and unpack_head(shown[HEAD]).turns == 6
+
+
+def test_a_broker_that_was_killed_costs_nothing(config: Config, worker: Worker) -> None:
+    org = new_org("broker")
+    send(config, *talk(org, 5, 5))
+    worker.catch_up()
+    send(config, *talk(org, 5, 40, start=5))
+    pid = next(state.pid for state in local_stack.status(config) if state.name == "kafka")
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    time.sleep(1.0)
+    local_stack.up(config, ["kafka"])
+    send(config, *talk(org, 5, 5, start=45))
+    worker.catch_up()
+    assert digest(config) == folded(config)
 
 
 def test_every_repeat_of_the_whole_log_changes_nothing(config: Config, worker: Worker) -> None:
