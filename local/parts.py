@@ -20,6 +20,7 @@ class Part:
         ports: names of its ports; the first is the one that clients use.
         address: form of its address, with `{port}`; "" when nobody connects to it.
         answers: whether the part at an address is ready to serve.
+        clean: removes what the stopped part leaves outside the home, given the ports.
         needs: parts that are started before it.
         start_s: how long it may take until it answers.
         stop_s: how long it may take to stop before it is killed.
@@ -31,6 +32,7 @@ class Part:
     ports: tuple[str, ...] = ()
     address: str = ""
     answers: Callable[[str], bool] | None = None
+    clean: Callable[[Mapping[str, int]], None] | None = None
     needs: tuple[str, ...] = ()
     start_s: float = 120.0
     stop_s: float = 10.0
@@ -73,6 +75,7 @@ PARTS: tuple[Part, ...] = (
         ports=seaweed.PORTS,
         address="http://127.0.0.1:{port}",
         answers=seaweed.answers,
+        clean=seaweed.clean,
     ),
     Part(
         "redis",

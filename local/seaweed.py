@@ -3,6 +3,7 @@
 import json
 import shutil
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
 
 from local.place import Place
@@ -37,6 +38,9 @@ _SETTINGS = {
     "admin.ui": "false",
     "s3.port.iceberg": "0",
     "s3.port.lance": "0",
+    # A wrong bucket's name is an error, as it is on AWS.
+    "s3.autoCreateBucket": "false",
+    "s3.allowDeleteBucketNotEmpty": "false",
     "master.volumeSizeLimitMB": "1024",
     # Each bucket is a collection of its own and takes seven volumes at once; files grow as needed.
     "volume.max": "200",
@@ -61,8 +65,7 @@ def launch(place: Place) -> Launch:
     cwd = place.folder("s3")
     (cwd / "data").mkdir(exist_ok=True)
     _write_identities(place, cwd / "identities.json")
-    for name in PORTS:
-        _remove_stale_socket(place.ports[name])
+    clean(place.ports)
     listeners = {option: str(place.ports[name]) for name, option in _LISTENERS.items()}
     options = [f"-{name}={value}" for name, value in {**_SETTINGS, **listeners}.items()]
     # `weed mini` makes an administrator of an AWS key that it finds in its environment.
@@ -83,14 +86,17 @@ def _write_identities(place: Place, path: Path) -> None:
     path.chmod(0o600)
 
 
-def _remove_stale_socket(port: int) -> None:
-    # Its gRPC servers also listen on sockets in /tmp that are named after the port alone and stay
-    # behind after a kill. This port is free, or it would have been moved: nobody uses the socket.
-    for path in Path("/tmp").glob(f"seaweedfs-*-grpc-{port}.sock"):
-        try:
-            path.unlink()
-        except OSError:
-            continue  # another user's; the servers work without it
+def clean(ports: Mapping[str, int]) -> None:
+    """Remove what a stopped SeaweedFS leaves outside the home.
+
+    Its gRPC servers also listen on sockets in /tmp, named after the port alone, and leave some.
+    """
+    for name in set(PORTS) & set(ports):
+        for path in Path("/tmp").glob(f"seaweedfs-*-grpc-{ports[name]}.sock"):
+            try:
+                path.unlink()
+            except OSError:
+                continue  # another user's; the servers work without it
 
 
 def answers(address: str) -> bool:

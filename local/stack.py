@@ -90,10 +90,14 @@ def down(config: Config, names: Sequence[str] = (), notify: Notify = silent) -> 
 
 
 def _stop_all(config: Config, parts: list[Part], notify: Notify) -> list[str]:
+    kept = ports.Ports(config.home).by_name
+
     def stop(part: Part) -> bool:
         ran = process.stop(PidFile(config.home, part.name), part.stop_s)
         if ran:
             notify(f"{part.name}: stopped")
+        if part.clean is not None:
+            part.clean(kept)
         return ran
 
     with ThreadPoolExecutor(max_workers=len(parts) or 1) as pool:
@@ -218,10 +222,19 @@ class _Starter:
         file = self._file(part)
         if self._is_outdated(part):
             process.stop(file, part.stop_s)
-        if file.read() is None:
+        if file.read() is None or not self._survives(part, file):
             self._launch(part, file)
-        else:
+
+    def _survives(self, part: Part, file: PidFile) -> bool:
+        """Wait until a running part answers; False when it was dying already."""
+        try:
             self._await(part, file)
+        except Unavailable:
+            if file.read() is not None:
+                raise
+            self._make_room([part])
+            return False
+        return True
 
     def _is_outdated(self, part: Part) -> bool:
         """Tell whether a worker runs on addresses that have changed: it read them at its start."""

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from local.place import Place
 from local.process import Launch, log_tail
-from turnlog.config import PARTS, Config
+from turnlog.config import PARTS, Config, past_proxy
 
 
 def launch(place: Place, name: str) -> Launch:
@@ -29,6 +29,7 @@ def environment(config: Config, external: dict[str, str]) -> dict[str, str]:
         env[f"TURNLOG_{name.upper()}"] = _text(getattr(config, name))
     for name in PARTS:
         env[f"TURNLOG_{name.upper()}"] = external.get(name, "")
+    env |= past_proxy(os.environ)
     toml = os.environ.get("TURNLOG_CONFIG")
     if toml:
         env["TURNLOG_CONFIG"] = str(Path(toml).absolute())

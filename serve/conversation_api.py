@@ -67,6 +67,7 @@ class Conversation(NamedTuple):
         title: what it is called, None where it has no title or its key was destroyed.
         leaf: the turn in which the visible path ends, None while there is no turn.
         turns: rows of `turn, parent, turn_seq, role, run, status, text`.
+        calls: what answers called, `name(arguments)` by turn.
         unreadable: where a frame does not open, one line each.
     """
 
@@ -74,6 +75,7 @@ class Conversation(NamedTuple):
     title: str | None
     leaf: str | None
     turns: list[dict[str, Any]]
+    calls: dict[str, list[str]]
     unreadable: list[str]
 
 
@@ -152,6 +154,7 @@ class _Reading:
         self._content = content
         self._fields = fields
         self._head = unpack_head(fields[HEAD])
+        self._calls: dict[str, list[str]] = {}
         self._unreadable: list[str] = []
 
     def read(self, everything: bool) -> Conversation:
@@ -161,8 +164,14 @@ class _Reading:
         ended = dict(_ended(self._config, head)) if answers else {}
         rows = [self._row(turn, ended.get(turn.run)) for turn in turns]
         created = head.created
-        title = None if created is None else self._title(created)
-        return Conversation(head.conversation, title, head.leaf or None, rows, self._unreadable)
+        return Conversation(
+            conversation=head.conversation,
+            title=None if created is None else self._title(created),
+            leaf=head.leaf or None,
+            turns=rows,
+            calls=self._calls,
+            unreadable=self._unreadable,
+        )
 
     def _turns(self, everything: bool) -> list[Turn]:
         packed = (value for field, value in self._fields.items() if field.startswith(TURN))
@@ -181,7 +190,7 @@ class _Reading:
             "role": turn.role,
             "run": turn.run or None,
             "status": status,
-            "text": self._answered(ended) if turn.run else self._spoken(turn),
+            "text": self._answered(turn, ended) if turn.run else self._spoken(turn),
         }
 
     def _spoken(self, turn: Turn) -> str | None:
@@ -225,7 +234,7 @@ class _Reading:
             self._unreadable.append(str(error))
             return {}
 
-    def _answered(self, ended: Ended | None) -> str | None:
+    def _answered(self, turn: Turn, ended: Ended | None) -> str | None:
         """Return the text of an answer's first choice, "" while there is none yet."""
         if ended is None or not ended.has_content:
             return ""
@@ -237,8 +246,10 @@ class _Reading:
         except FrameError as error:
             self._unreadable.append(str(error))
             return None
-        choices: list[dict[str, Any]] = content.get("output") or [{}]
-        return str(printable(choices[0].get("text", "")))
+        choices: list[dict[str, Any]] = printable(content.get("output") or [{}])
+        calls = choices[0].get("tool_calls", ())
+        self._calls[turn.turn] = [f"{c.get('name', '')}({c.get('arguments', '')})" for c in calls]
+        return str(choices[0].get("text", ""))
 
 
 _ENDED = """

@@ -61,7 +61,7 @@ class Progress:
         return self._offsets(self._partitions(topics), LATEST)
 
     def committed(self, view: View) -> dict[Partition, int]:
-        """Return the next offset that the view will read; partitions it never committed are left out.
+        """Return the next offset that the view will read, of the partitions it has committed.
 
         Raises:
             Unavailable: Kafka does not answer.

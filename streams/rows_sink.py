@@ -186,7 +186,8 @@ class RowsSink(Sink):
             elif known[id_] != own:
                 conflicts.append((at, CONFLICT))
         repeats = len(ids) - len(kept) - len(conflicts)
-        logger.info("%s: %d repeats left out", self._table.name, repeats)
+        if repeats:
+            logger.info("%s: %d repeats left out", self._table.name, repeats)
         return kept, conflicts
 
     def _stored_identities(

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,10 +14,14 @@ from hypothesis import settings
 from local import stack as local_stack
 from turnlog.config import Config, load
 
-
 # A loaded machine makes any one example slow; no test asserts a time.
 settings.register_profile("turnlog", deadline=None)
 settings.load_profile("turnlog")
+
+
+def pytest_configure() -> None:
+    # `timeout` and CI end a run by SIGTERM: it must take its stacks with it, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @contextmanager

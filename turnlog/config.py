@@ -5,6 +5,7 @@ address is read from `{home}/addresses.json`, which `turnlog up` writes.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +141,11 @@ def load(**overrides: Any) -> Config:
         first = error.errors(include_input=False, include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"])
         raise UsageError(f"config field {field}: {first['msg']}") from None
+
+
+def past_proxy(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that keep a user's HTTP proxy out of talks with this machine."""
+    return {
+        name: ",".join(filter(None, [environment.get(name), "127.0.0.1", "localhost"]))
+        for name in ("no_proxy", "NO_PROXY")
+    }

@@ -1,4 +1,4 @@
-"""The `turnlog` command. Each command lives in a module of its own that is imported when it is used."""
+"""The `turnlog` command: each command is a module of its own, imported when it is used."""
 
 import importlib
 import os
@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from turnlog.config import past_proxy
 from turnlog.errors import TurnlogError, UsageError
 
 # name -> module:function; imported only when asked for, so that `turnlog --help` stays quick.
@@ -77,4 +78,5 @@ def guarded(call: Callable[[], Any]) -> int:
 
 def main() -> None:
     """Console entry point. Exit 0 done, 1 found something wrong, 2 used wrongly."""
+    os.environ.update(past_proxy(os.environ))
     sys.exit(guarded(cli))

@@ -9,6 +9,8 @@ from serve.cli.output import json_line
 from serve.conversation_api import Conversation, read_conversation
 from turnlog.config import load
 
+_INDENT = " " * 6
+
 
 @click.command()
 @click.argument("conversation_id", metavar="CONV")
@@ -30,24 +32,27 @@ def conversation(
     if as_json:
         json_line({name: getattr(found, name) for name in ("conversation", "leaf", "turns")})
     else:
-        _show(found)
+        _show(found, places=everything)
     for line in found.unreadable:
         click.echo(f"turnlog: {line}", err=True)
     ctx.exit(1 if found.unreadable else 0)
 
 
-def _show(found: Conversation) -> None:
+def _show(found: Conversation, *, places: bool) -> None:
     title = found.title or found.conversation
     click.secho(f"{title}  ({len(found.turns)} turns)", bold=True)
     for turn in found.turns:
-        _show_turn(turn, is_leaf=turn["turn"] == found.leaf)
+        about = [turn["status"]] if turn["status"] else []
+        if places:
+            about += [turn["turn"], f"after {turn['parent']}" if turn["parent"] else "first"]
+        if places and turn["turn"] == found.leaf:
+            about.append("leaf")
+        click.echo()
+        click.secho(f"{turn['turn_seq']:>4}  {turn['role']}", bold=True, nl=False)
+        click.secho(f"  {', '.join(about)}" if about else "", dim=True)
+        click.echo(textwrap.indent(_said(turn, found.calls.get(turn["turn"], [])), _INDENT))
 
 
-def _show_turn(turn: dict[str, Any], *, is_leaf: bool) -> None:
-    about = [turn["turn"], f"after {turn['parent']}" if turn["parent"] else "first"]
-    about += [name for name in (turn["status"], "leaf" if is_leaf else None) if name]
-    click.echo()
-    click.secho(f"{turn['turn_seq']:>4}  {turn['role']}", bold=True, nl=False)
-    click.secho(f"  {', '.join(about)}", dim=True)
+def _said(turn: dict[str, Any], calls: list[str]) -> str:
     text = "[erased]" if turn["text"] is None else turn["text"]
-    click.echo(textwrap.indent(text, " " * 6))
+    return "\n".join([*([text] if text else []), *(f"[tool call] {call}" for call in calls)])

@@ -117,8 +117,9 @@ def by_provider(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def longest_conversation(runs: Sequence[dict[str, Any]]) -> str | None:
-    """Return the conversation with the most runs, the first by name where several have as many."""
-    counts = Counter(run["conversation"] for run in runs if run["conversation"])
+    """Return the conversation with the most runs that used tokens, the first of several by name."""
+    talks = (run for run in runs if run["conversation"])
+    counts = Counter(run["conversation"] for run in talks if run["usage"]["output_text"])
     return min(counts, key=lambda name: (-counts[name], name)) if counts else None
 
 
@@ -164,7 +165,8 @@ def title(text: str) -> None:
 
 NEXT = """\
 turnlog runs --org local --limit 10        the newest runs
-turnlog run {run} --org local              one of them; --response --raw for its bytes
+turnlog run {run} --org local
+                                           one of them; --response --raw for its bytes
 turnlog digest --fold                      what every view must hold, folded from the log
 turnlog import FILE                        your own recorded exchanges
 turnlog down                               stop; `turnlog up` brings everything back

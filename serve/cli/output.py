@@ -1,5 +1,6 @@
 """Printing: one JSON object a line for programs, aligned text for people."""
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -8,7 +9,9 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-console = Console(soft_wrap=True)
+# A pipe has no width: 80 columns would fold every table in it.
+PIPE_COLUMNS = 220
+console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
 
 
 def json_line(value: Mapping[str, Any]) -> None:

@@ -114,8 +114,9 @@ class ClickHouse:
             Unavailable: it does not answer, or cannot store anything now.
         """
         # A generator, because the client sends bytes again by itself when the connection breaks
-        # after the insert was done: every row twice.
+        # after the insert was done: every row twice. With its length, or it is sent in chunks.
         body = (piece for piece in _pieces(container))
+        headers = {"Content-Length": str(sum(map(len, container)))}
         try:
             self._client.raw_insert(
                 f"{self.database}.{table}",
@@ -123,6 +124,7 @@ class ClickHouse:
                 body,
                 settings={**INSERT_SETTINGS, "query_id": query_id},
                 fmt="Avro",
+                transport_settings=headers,
             )
         except Error as error:
             if error.code is None or error.code in STORE_CODES:

@@ -73,14 +73,14 @@ class Column(NamedTuple):
         """Return the name of the column that is inserted into."""
         return self.name if self.stored == self.wire else f"{self.name}_wire"
 
-    def declarations(self) -> Iterator[str]:
-        """Yield its declaration, or two where the wire's type is another."""
+    def declarations(self) -> Iterator[tuple[str, str]]:
+        """Yield name and type of its column, or of the two where the wire's type is another."""
         if self.wire_name == self.name:
             implied = self.default in ("''", "NULL", "[]")
-            yield f"`{self.name}` {self.stored}" + ("" if implied else f" DEFAULT {self.default}")
+            yield self.name, self.stored + ("" if implied else f" DEFAULT {self.default}")
         else:
-            yield f"`{self.wire_name}` {self.wire} EPHEMERAL {self.default}"
-            yield f"`{self.name}` {self.stored} DEFAULT `{self.wire_name}`"
+            yield self.wire_name, f"{self.wire} EPHEMERAL {self.default}"
+            yield self.name, f"{self.stored} DEFAULT {self.wire_name}"
 
 
 def columns_of(types: Iterable[EventType]) -> tuple[Column, ...]:

@@ -103,7 +103,7 @@ class _Open:
     def __init__(self, table: Table, kind: EventType) -> None:
         names = {column.name: column.wire_name for column in table.columns}
         own = [names[field.name] for field in kind.fields if field.name != "frame"]
-        self.columns = ("type_wire", *(name for name, _ in COORDINATES), *own, "body_bytes")
+        self.columns = ("type_wire", *COORDINATES, *own, "body_bytes")
         self.schema = _writer_schema(kind, names)
         self.head = _file_head(self.schema)
         self.padding = padding(table.columns, kind)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sinks.clickhouse.client import ClickHouse
-from sinks.clickhouse.tables import CLASSES, USAGE
+from sinks.clickhouse.tables import CLASSES, USAGE, Table
 
 GROUP_COLUMNS = (
     "project",
@@ -36,7 +36,11 @@ _SUMS = {
 
 
 def usage_by(
-    clickhouse: ClickHouse, org: str, by: Sequence[str], project: str | None = None
+    clickhouse: ClickHouse,
+    org: str,
+    by: Sequence[str],
+    project: str | None = None,
+    table: Table = USAGE,
 ) -> Iterator[dict[str, Any]]:
     """Yield the usage of an org by group, the costliest first.
 
@@ -45,6 +49,7 @@ def usage_by(
         org: whose usage.
         by: of GROUP_COLUMNS, in order; none: one sum over all.
         project: only this one.
+        table: where the rows are.
 
     Yields:
         The group's columns; `runs`; each token class; `cost_nano_usd`, the sum of what has a price;
@@ -58,7 +63,7 @@ def usage_by(
     groups = [f"{_DERIVED.get(name, name)} AS {key}" for name, key in zip(names, keys, strict=True)]
     sql = (
         f"SELECT {', '.join([*groups, *_SUMS.values()])} "
-        f"FROM {clickhouse.database}.{USAGE.name} "
+        f"FROM {clickhouse.database}.{table.name} "
         "WHERE org = {org:String} AND type IN ('usage.recorded', 'usage.corrected') "
         + ("AND project = {project:String} " if project else "")
         + (f"GROUP BY {', '.join(keys)} " if keys else "")

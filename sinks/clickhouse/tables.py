@@ -6,7 +6,7 @@ body is not as long as the values read from it are in Avro (a body that was cut,
 by anything, whatever the parser made of it), or in which a string is outside its shape (law 5).
 """
 
-from collections.abc import Iterator
+import itertools
 from functools import cached_property
 
 from sinks.clickhouse.client import ClickHouse
@@ -18,12 +18,12 @@ DAY_US = 86_400_000_000
 SKEW_US = 300_000_000
 
 # What the sink knows of a record besides its body.
-COORDINATES = (
-    ("partition", "Int32"),
-    ("offset", "Int64"),
-    ("append_us", "Int64"),
-    ("frame_bytes", "Int32"),
-)
+COORDINATES = {
+    "partition": "Int32",
+    "offset": "Int64",
+    "append_us": "Int64",
+    "frame_bytes": "Int32",
+}
 EFFECTIVE_US = (
     f"if(occurred_at_us BETWEEN append_us - {DAY_US} AND append_us + {SKEW_US}, "
     "occurred_at_us, append_us)"
@@ -66,32 +66,32 @@ class Table:
 
     def create(self, database: str) -> str:
         """Return the statement that makes it where it does not exist."""
-        declarations = ",\n  ".join(self._declarations())
+        declarations = [*self.declarations.values(), *([self.extra] if self.extra else [])]
         return (
-            f"CREATE TABLE IF NOT EXISTS {database}.{self.name} (\n  {declarations}\n) "
-            "ENGINE = MergeTree "
+            f"CREATE TABLE IF NOT EXISTS {database}.{self.name} (\n  "
+            + ",\n  ".join(declarations)
+            + "\n) ENGINE = MergeTree "
             "PARTITION BY toYYYYMM(fromUnixTimestamp64Micro(append_us, 'UTC')) "
             f"ORDER BY ({self.order_by})"
         )
 
-    def _declarations(self) -> Iterator[str]:
-        yield "type_wire String EPHEMERAL"
-        yield "type LowCardinality(String) DEFAULT replaceOne(type_wire, '_', '.')"
-        yield f"topic LowCardinality(String) ALIAS {quoted(self.source)}"
-        for name, type_ in COORDINATES:
-            yield f"{name} {type_}"
-        for column in self.columns:
-            yield from column.declarations()
-        yield "body_bytes Int64 EPHEMERAL"
-        yield "decoded Int32 EPHEMERAL"
-        yield f"checked UInt8 DEFAULT {self.check}"
-        yield (
-            "effective_at DateTime64(6, 'UTC') MATERIALIZED "
-            f"fromUnixTimestamp64Micro({EFFECTIVE_US}, 'UTC')"
-        )
-        yield f"clock_skew Bool ALIAS {EFFECTIVE_US} != occurred_at_us"
-        if self.extra:
-            yield self.extra
+    @cached_property
+    def declarations(self) -> dict[str, str]:
+        """Return the declaration of each column, by its name and in order."""
+        effective_us = f"fromUnixTimestamp64Micro({EFFECTIVE_US}, 'UTC')"
+        types = {
+            "type_wire": "String EPHEMERAL",
+            "type": "LowCardinality(String) DEFAULT replaceOne(type_wire, '_', '.')",
+            "topic": f"LowCardinality(String) ALIAS {quoted(self.source)}",
+            **COORDINATES,
+            **dict(itertools.chain(*(column.declarations() for column in self.columns))),
+            "body_bytes": "Int64 EPHEMERAL",
+            "decoded": "Int32 EPHEMERAL",
+            "checked": f"UInt8 DEFAULT {self.check}",
+            "effective_at": f"DateTime64(6, 'UTC') MATERIALIZED {effective_us}",
+            "clock_skew": f"Bool ALIAS {EFFECTIVE_US} != occurred_at_us",
+        }
+        return {name: f"`{name}` {declared}" for name, declared in types.items()}
 
     @cached_property
     def check(self) -> str:
@@ -144,11 +144,10 @@ def _add_columns(clickhouse: ClickHouse, table: Table) -> None:
         {"database": clickhouse.database, "table": table.name},
     )
     there = {name for (name,) in rows}
-    missing = [column for column in table.columns if column.name not in there]
+    missing = [declared for name, declared in table.declarations.items() if name not in there]
     if not missing:
         return
     full_name = f"{clickhouse.database}.{table.name}"
-    for column in missing:
-        for declaration in column.declarations():
-            clickhouse.command(f"ALTER TABLE {full_name} ADD COLUMN IF NOT EXISTS {declaration}")
-    clickhouse.command(f"ALTER TABLE {full_name} MODIFY COLUMN checked UInt8 DEFAULT {table.check}")
+    for declared in missing:
+        clickhouse.command(f"ALTER TABLE {full_name} ADD COLUMN IF NOT EXISTS {declared}")
+    clickhouse.command(f"ALTER TABLE {full_name} MODIFY COLUMN {table.declarations['checked']}")

@@ -27,7 +27,7 @@ from faust.types import TP, EventT
 from mode.threads import WorkerThread
 from yarl import URL
 
-from streams.conversations import tables
+from streams.conversations import GROUP, HEADS, TURNS, tables
 from streams.conversations.unit import TOPIC, Source
 from streams.conversations.work import Work
 from turnlog.config import Config
@@ -35,8 +35,6 @@ from turnlog.errors import Unavailable
 
 logger = logging.getLogger(__name__)
 
-APP_ID = "turnlog-conversations"
-CHANGELOGS = (f"{APP_ID}-{tables.HEADS}-changelog", f"{APP_ID}-{tables.TURNS}-changelog")
 # Raised when the stored rows change their form: the local stores then start anew.
 VERSION = 1
 
@@ -94,7 +92,7 @@ class ConversationsApp(App):
 
     def __init__(self, work: Work, **options: Any) -> None:
         self.work = work
-        super().__init__(APP_ID, **options)
+        super().__init__(GROUP, **options)
 
     def _new_transport(self) -> "_Transport":
         return _Transport(self.conf.broker_consumer, self)
@@ -197,8 +195,8 @@ def build(config: Config, work: Work, datadir: Path, instance: str, fail: Fail) 
     """
     app = ConversationsApp(work, **settings(config, datadir, instance))
     work.attach(
-        tables.make(app, tables.HEADS, config.partitions),
-        tables.make(app, tables.TURNS, config.partitions),
+        tables.make(app, HEADS, config.partitions),
+        tables.make(app, TURNS, config.partitions),
     )
     raw: Any = "raw"
     topic = app.topic(TOPIC, key_serializer=raw, value_serializer=raw, allow_empty=True)

@@ -15,11 +15,9 @@ from processors.conversation_rows import (
     unpack_turn,
 )
 from processors.digest import ViewDigest
+from streams.conversations import HEADS_CHANGELOG, TURNS_CHANGELOG
 from turnlog.config import Config
 from turnlog.kafka import read_all
-
-HEADS_CHANGELOG = "turnlog-conversations-heads-changelog"
-TURNS_CHANGELOG = "turnlog-conversations-turns-changelog"
 
 
 def digest(config: Config) -> tuple[int, str]:

@@ -15,9 +15,6 @@ import faust
 import rocksdict
 from faust.stores.rocksdb import Store
 
-HEADS = "heads"
-TURNS = "turns"
-
 # RocksDB's defaults in Faust are 2 GiB of cache and 192 MiB of write buffers a partition (F16).
 _OPTIONS = {
     "driver": "rocksdict",

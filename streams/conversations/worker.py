@@ -25,7 +25,9 @@ from faust.exceptions import ConsistencyError
 from faust.tables import TableManager
 from faust.types import TP
 
-from streams.conversations.app import CHANGELOGS, ConversationsApp, build
+from streams.batch import Stopped
+from streams.conversations import HEADS_CHANGELOG, TURNS_CHANGELOG
+from streams.conversations.app import ConversationsApp, build
 from streams.conversations.unit import TOPIC
 from streams.conversations.watch import Stall
 from streams.conversations.work import Work
@@ -76,7 +78,7 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         _clear_others(self._stores, datadir)
-        work = Work(Writer(self._config, CHANGELOGS))
+        work = Work(Writer(self._config))
         instance = _instance(self._config)
         app = build(self._config, work, datadir, instance, self._fail)
         tasks = [asyncio.create_task(app.start()), asyncio.create_task(work.flush_often())]
@@ -136,9 +138,11 @@ class _Watch:
 
     def _places(self) -> dict[int, tuple[int, int]]:
         places = {}
+        assigned = self._app.consumer.assignment()
         for number, position in self._work.positions().items():
-            end: Any = self._app.consumer.highwater(TP(TOPIC, number))
-            places[number] = (position, end or 0)
+            if (tp := TP(TOPIC, number)) in assigned:
+                end: Any = self._app.consumer.highwater(tp)
+                places[number] = (position, end or 0)
         return places
 
 
@@ -167,16 +171,21 @@ def _generation(config: Config) -> str:
     """Return a name for what the local stores hold: another one when a topic was made anew.
 
     Raises:
+        Stopped: the topics do not have one number of partitions.
         Unavailable: Kafka does not answer, or a topic is missing.
     """
-    names = [TOPIC, *CHANGELOGS]
+    names = [TOPIC, HEADS_CHANGELOG, TURNS_CHANGELOG]
     admin = AdminClient(client_settings(config))
     try:
-        found = admin.describe_topics(TopicCollection(names), request_timeout=ANSWER_S)
-        ids = [str(found[name].result().topic_id) for name in names]
+        asked = admin.describe_topics(TopicCollection(names), request_timeout=ANSWER_S)
+        found = [asked[name].result() for name in names]
     except KafkaException as error:
         raise unavailable(error) from error
-    return hashlib.sha256("\0".join(ids).encode()).hexdigest()[:16]
+    counts = {len(topic.partitions) for topic in found}
+    if counts != {config.partitions}:
+        raise Stopped(f"{', '.join(names)} must have {config.partitions} partitions each")
+    ids = "\0".join(str(topic.topic_id) for topic in found)
+    return hashlib.sha256(ids.encode()).hexdigest()[:16]
 
 
 def _clear_others(stores: Path, datadir: Path) -> None:

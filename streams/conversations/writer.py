@@ -19,6 +19,7 @@ from confluent_kafka import KafkaException, Message, Producer
 
 from sinks.redis import connect
 from sinks.redis.conversations import Conversations
+from streams.conversations import HEADS_CHANGELOG, TURNS_CHANGELOG
 from streams.conversations.state import Pairs, stored
 from streams.conversations.unit import Step
 from turnlog.config import Config
@@ -45,13 +46,11 @@ class Writer:
 
     Args:
         config: where Kafka and Redis are.
-        changelogs: topic of the changelog of the heads, then of the turns.
     """
 
-    def __init__(self, config: Config, changelogs: tuple[str, str]) -> None:
+    def __init__(self, config: Config) -> None:
         self._redis = Conversations(connect(config))
         self._producer = Producer(producer_settings(config))
-        self._heads_topic, self._turns_topic = changelogs
 
     def write(self, steps: Mapping[int, Step], heads: Table, turns: Table) -> None:
         """Write the steps of some partitions; on return all of it is durable.
@@ -63,8 +62,8 @@ class Writer:
         self._show(steps)
         self._say(steps)
         pairs = {number: stored(step.rows) for number, step in steps.items()}
-        self._change(self._heads_topic, {n: found[0] for n, found in pairs.items()}, heads)
-        self._change(self._turns_topic, {n: found[1] for n, found in pairs.items()}, turns)
+        self._change(HEADS_CHANGELOG, {n: found[0] for n, found in pairs.items()}, heads)
+        self._change(TURNS_CHANGELOG, {n: found[1] for n, found in pairs.items()}, turns)
 
     def _show(self, steps: Mapping[int, Step]) -> None:
         hashes = {

@@ -191,6 +191,8 @@ def test_data_survive_down_and_a_move_of_every_port(stores: Config) -> None:
     assert sorted(stack.down(stores)) == sorted(STORES)
     assert ours(stores.home) == []
     kept = ports(stores)
+    left = {path for port in kept.values() for path in Path("/tmp").glob(f"*{port}*.sock")}
+    assert left == set()
     told: list[str] = []
     with taken(*kept.values()):
         moved = stack.up(stores, STORES, told.append)

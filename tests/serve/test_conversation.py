@@ -154,7 +154,11 @@ def test_people_read_a_dialog(turnlog: Turnlog, org: str) -> None:
     printed = turnlog("conversation", "talk", "--org", org).stdout.decode()
     assert printed.startswith("talk  (4 turns)\n")
     assert "\n   1  user" in printed and "\n      Two and\n      two? 🙂\n" in printed
-    assert "completed" in printed and "\n      Four.\n" in printed
+    assert "assistant  completed\n      Four.\n" in printed and "q2" not in printed
+    tree = turnlog("conversation", "talk", "--org", org, "--all").stdout.decode()
+    assert (
+        "user  q2b, after q2\n      And five?\n" in tree and "running, a2, after q2, leaf" in tree
+    )
 
 
 def test_a_conversation_is_found_by_the_value_that_its_import_named(

@@ -15,6 +15,7 @@ from streams.batch import Stopped
 from streams.conversations.state import State, stored
 from streams.conversations.stored import canonical
 from streams.conversations.unit import MAX_EVENTS, MAX_UNREADABLE, Partition, Source, Step
+from streams.conversations.watch import Stall
 from streams.conversations.work import Work
 from tests.processors.conversation_events import (
     ORG,
@@ -324,3 +325,19 @@ def test_the_digest_of_tables_is_that_of_the_pure_fold() -> None:
     tables = Tables()
     write(fold_step(events), tables)
     assert tables.digest() == digest(placed(events)) and tables.digest()[0] == 4
+
+
+def test_records_that_wait_while_nothing_moves_are_a_stall() -> None:
+    stall = Stall(limit_s=10)
+    assert stall.stuck(0, {1: (5, 9), 2: (3, 3)}) == []
+    assert stall.stuck(10, {1: (5, 9), 2: (3, 3)}) == []
+    assert stall.stuck(11, {1: (5, 9), 2: (3, 3)}) == [1]
+
+
+def test_any_movement_and_an_end_that_is_reached_are_none() -> None:
+    stall = Stall(limit_s=10)
+    stall.stuck(0, {1: (5, 9), 2: (3, 7)})
+    assert stall.stuck(11, {1: (5, 9), 2: (4, 7)}) == []
+    assert stall.stuck(22, {1: (9, 9), 2: (7, 7)}) == []
+    assert stall.stuck(99, {1: (9, 9), 2: (7, 7)}) == []
+    assert stall.stuck(100, {1: (9, 10), 2: (7, 7)}) == []

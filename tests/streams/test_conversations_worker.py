@@ -1,7 +1,6 @@
 """The conversations worker as a process, on a real Kafka and Redis, with every way to lose it."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -95,13 +94,20 @@ def answered(reached: Callable[[], bool]) -> bool:
         return False
 
 
-@pytest.fixture
-def worker(config: Config) -> Iterator[Worker]:
+@pytest.fixture(scope="module")
+def shared(config: Config) -> Iterator[Worker]:
     process = Worker(config)
-    process.start()
     yield process
     if process.runs:
         process.stop(signal.SIGKILL)
+
+
+@pytest.fixture
+def worker(shared: Worker) -> Worker:
+    """One worker for all tests; who kills it leaves it killed."""
+    if not shared.runs:
+        shared.start()
+    return shared
 
 
 def send(config: Config, *events: Event) -> list[tuple[str, int, int]]:
@@ -205,35 +211,23 @@ def test_a_lost_read_model_is_folded_again_from_the_log(config: Config, worker: 
     assert rebuild(config, stream_key(org, "nobody", "")) is None
 
 
-def test_a_lost_local_store_is_built_again_from_the_changelog(
+def test_a_damaged_local_store_is_built_again_from_the_changelog(
     config: Config, worker: Worker
 ) -> None:
     org = new_org("store")
     send(config, *talk(org, 3, 20))
     worker.catch_up()
     assert worker.stop() == 0
-    shutil.rmtree(Path(config.home) / "conversations")
-    send(config, *talk(org, 3, 5, start=15))
-    worker.start()
-    worker.catch_up()
-    assert digest(config) == folded(config)
-    shown = Conversations(connect(config)).read(stream_key(org, "c1", ""))
-    assert unpack_head(shown[HEAD]).turns == 20
-
-
-def test_a_damaged_local_store_is_built_again_from_the_changelog(
-    config: Config, worker: Worker
-) -> None:
-    worker.catch_up()
-    worker.stop(signal.SIGKILL)
     manifests = list((Path(config.home) / "conversations").rglob("MANIFEST-*"))
     assert manifests
     for path in manifests:
         path.write_bytes(b"garbage" * 100)
-    send(config, *talk(new_org("damaged"), 2, 3))
+    send(config, *talk(org, 3, 10, start=15))
     worker.start()
     worker.catch_up()
     assert digest(config) == folded(config)
+    shown = Conversations(connect(config)).read(stream_key(org, "c1", ""))
+    assert unpack_head(shown[HEAD]).turns == 25
 
 
 def test_a_redis_that_was_away_misses_nothing(config: Config, worker: Worker) -> None:

@@ -179,7 +179,7 @@ def test_run_rows_are_the_events_without_their_frames(stores: Config, runs_log: 
     for number in range(40):
         for value in run_events(number):
             runs_log.append(value)
-    assert drain(started(stores, runs_log), runs_log.messages, 7) == []
+    assert drain(started(stores, runs_log), runs_log.messages, 45) == []
     events = {e.body["event_id"]: e for e in stored_events(ClickHouse(stores), runs_log.table)}
     for message in runs_log.messages:
         event = decode(message.value() or b"")

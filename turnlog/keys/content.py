@@ -49,7 +49,10 @@ def pack(content: Mapping[str, Any]) -> bytes:
 
 def _sorted(value: Any) -> Any:
     """Sort the keys of all maps in a value; strings sort by code point as their UTF-8 does."""
-    if isinstance(value, Mapping):
+    kind = type(value)
+    if kind in _SCALARS:
+        return value
+    if kind is dict or isinstance(value, Mapping):
         return {key: _sorted(value[key]) for key in sorted(value)}
     if isinstance(value, list | tuple) and _may_hold_maps(value):
         return [_sorted(item) for item in value]
