@@ -15,6 +15,7 @@ from turnlog.producer.usage import Spoke
 Content = bytes | str | Mapping[str, Any]
 
 DEFAULT_PROJECT = "default"
+ROLES = ("user", "assistant", "tool", "system", "developer")
 
 
 class RunFields(TypedDict, total=False):
@@ -150,6 +151,7 @@ def began(given: RunFields, grant: Grant) -> Began:
     conversation = names.id("conversation", fields.get("conversation", ""))
     if not conversation and ("input" in fields or "turn" in fields):
         raise UsageError("a turn needs a conversation")
+    role = checked_role(fields.get("input_role", "user"))
     common = {
         "org": org,
         "project": project,
@@ -178,8 +180,19 @@ def began(given: RunFields, grant: Grant) -> Began:
         _request(fields, names.source),
         Spoke(*(fields.get(name, "") for name in ("provider", "model", "method", "host", "path"))),
         fields.get("input"),
-        names.value("input_role", fields.get("input_role", "user")),
+        role,
     )
+
+
+def checked_role(role: str) -> str:
+    """Return a turn's role if it is one.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if role not in ROLES:
+        raise UsageError(f"a turn's role is one of {', '.join(ROLES)}")
+    return role
 
 
 def allowed(grant: Grant, org: str, project: str) -> tuple[str, str]:

@@ -92,10 +92,10 @@ class Run:
             await created
             if turn is not None:
                 await turn
-        except BaseException:
-            self._give_up(created)
-            raise
-        self._begin()
+            self._begin()
+        finally:
+            if not self._open:
+                self._give_up(created)
         return self
 
     def _created(self) -> asyncio.Future[Position]:
@@ -113,10 +113,10 @@ class Run:
     def _begin(self) -> None:
         self._began_ns, self._began_us = time.perf_counter_ns(), time.time_ns() // 1000
         self._beat_ns = self._began_ns
-        self._open = True
-        self._opened.add(self)
         if self.conversation:
             self._accepted.append(answer_turn(self._writer, self._events.shared))
+        self._open = True
+        self._opened.add(self)
 
     def _give_up(self, created: asyncio.Future[Position]) -> None:
         """End a run whose beginning was not waited for, while its record is on its way.

@@ -1,21 +1,19 @@
 """The events of one run: numbered by topic, sealed under the run's two keys."""
 
 import asyncio
-import time
 from collections.abc import Mapping
+from time import time_ns
 from typing import Any
 
 from turnlog.events import TYPES
 from turnlog.ids import event_id_under, event_prefix
-from turnlog.keys import DataKey, Locator, Subject
+from turnlog.keys import Locator, Sealer, Subject
 from turnlog.producer.fields import Began
 from turnlog.producer.transport import Position
-from turnlog.producer.writer import Stream, Writer
-
-_TOPICS = {name: kind.topic for name, kind in TYPES.items()}
+from turnlog.producer.writer import Stream, Way, Writer
 
 
-class RunEvents:
+class RunEvents(Stream):
     """Writes the events of one run, the only writer of its epoch.
 
     Attributes:
@@ -25,26 +23,24 @@ class RunEvents:
 
     def __init__(self, writer: Writer, began: Began) -> None:
         common = began.common
-        self._writer = writer
-        self._org: str = common["org"]
-        self._user: str = common["user"]
-        self._conversation: str = common["conversation"]
-        self._run: str = common["run"]
-        self._epoch: int = common["writer_epoch"]
+        self._subject = Subject(
+            common["org"], common["user"], common["conversation"], common["run"], "o"
+        )
         self.locator: Locator = writer.grant.begin(
-            self._org,
+            common["org"],
             common["project"],
-            user=self._user,
-            conversation=self._conversation,
-            subject_id=self._run,
+            user=common["user"],
+            conversation=common["conversation"],
+            subject_id=common["run"],
             kind="o",
         )
         tree, day, gen = self.locator
         self.shared = {**common, "key_tree": tree, "key_day": day, "key_gen": gen}
-        self._stream = Stream(writer, self.shared, self._run)
-        self._keys: dict[str, DataKey] = {}
-        self._next_seq: dict[str, int] = {}
-        self._prefixes: dict[str, bytes] = {}
+        super().__init__(writer, self.shared, common["run"])
+        self._writer = writer
+        self._epoch: int = common["writer_epoch"]
+        self._sealers: dict[str, Sealer] = {}
+        self._next_seqs: dict[str, list[int]] = {}
 
     def put(
         self,
@@ -66,39 +62,35 @@ class RunEvents:
             TooLarge: the content does not fit a frame; nothing is written, no number is used.
             Unavailable: the transport takes nothing.
         """
-        topic = _TOPICS[type]
-        seq = self._next_seq.get(topic, 0)
-        own["seq"] = seq
-        future = self._send(type, f"{self._epoch}/{seq}", own, content, kind)
-        self._next_seq[topic] = seq + 1
+        way = self._ways.get(type) or self.way(type)
+        next_seq = way.next_seq
+        seq = own["seq"] = next_seq[0]
+        own["event_id"] = event_id_under(way.prefix, f"{self._epoch}/{seq}")
+        if "occurred_at_us" not in own:
+            own["occurred_at_us"] = time_ns() // 1000
+        sealer = (self._sealers.get(kind) or self._derive(kind)) if content else None
+        future = self.hand_over(way, type, own, content, sealer)
+        next_seq[0] = seq + 1
         return future
 
     def beat(self, output_chars: int) -> asyncio.Future[Position]:
         """Write a heartbeat, which has no number."""
-        now_us = time.time_ns() // 1000
-        own = {"output_chars": output_chars, "occurred_at_us": now_us}
-        return self._send("run.heartbeat", f"{self._epoch}/hb/{now_us}", own, None, "o")
+        way = self.way("run.heartbeat")
+        now_us = time_ns() // 1000
+        own = {
+            "output_chars": output_chars,
+            "occurred_at_us": now_us,
+            "event_id": event_id_under(way.prefix, f"{self._epoch}/hb/{now_us}"),
+        }
+        return self.hand_over(way, "run.heartbeat", own, None, None)
 
-    def _send(
-        self,
-        type: str,
-        natural_id: str,
-        own: dict[str, Any],
-        content: Mapping[str, Any] | None,
-        kind: str,
-    ) -> asyncio.Future[Position]:
-        prefix = self._prefixes.get(type)
-        if prefix is None:
-            prefix = self._prefixes[type] = event_prefix(self._org, self._run, type)
-        own["event_id"] = event_id_under(prefix, natural_id)
-        if "occurred_at_us" not in own:
-            own["occurred_at_us"] = time.time_ns() // 1000
-        if not content:
-            return self._stream.put(type, own)
-        key = self._keys.get(kind) or self._derive(kind)
-        return self._stream.put(type, own, content, key)
+    def _new_way(self, type: str) -> Way:
+        way = super()._new_way(type)
+        way.prefix = event_prefix(self._org, self._subject_id, type)
+        way.next_seq = self._next_seqs.setdefault(TYPES[type].topic, way.next_seq)
+        return way
 
-    def _derive(self, kind: str) -> DataKey:
-        subject = Subject(self._org, self._user, self._conversation, self._run, kind)
-        key = self._keys[kind] = self._writer.grant.data_key(self.locator, subject)
-        return key
+    def _derive(self, kind: str) -> Sealer:
+        key = self._writer.grant.data_key(self.locator, self._subject._replace(kind=kind))
+        sealer = self._sealers[kind] = self.sealer(key)
+        return sealer

@@ -122,7 +122,10 @@ class KafkaTransport:
         self._closed = False
         own = {"queue.buffering.max.messages": QUEUE_RECORDS, "error_cb": self.on_error}
         self._client = KafkaClient({**own, **settings})
+        # Looked up once: each is used once an event.
+        self._new_future = self._loop.create_future
         self._produce = self._client.produce
+        self._report = self._on_delivery
 
     async def open(self) -> None:
         """Learn the partition count of every topic.
@@ -165,7 +168,7 @@ class KafkaTransport:
         """
         if self._fatal or self._closed:
             raise Unavailable(self._fatal or "the producer is closed")
-        future: asyncio.Future[Position] = self._loop.create_future()
+        future: asyncio.Future[Position] = self._new_future()
         if self._waiting or not self._handed_over(lane, key, value, headers, future):
             self._waiting.append(_Waiting(lane, key, value, headers, future))
         lane.next_seq += 1
@@ -217,7 +220,7 @@ class KafkaTransport:
                 value,
                 key,
                 lane.partition,
-                partial(self._on_delivery, future, lane),
+                partial(self._report, future, lane),
                 headers=headers,  # type: ignore[arg-type]  # a list is invariant
             )
         except BufferError:

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple, Required, TypedDict
 from turnlog.errors import UsageError
 from turnlog.ids import event_id, new_id
 from turnlog.keys import Subject
-from turnlog.producer.fields import DEFAULT_PROJECT, Names, allowed, check_fields
+from turnlog.producer.fields import DEFAULT_PROJECT, Names, allowed, check_fields, checked_role
 from turnlog.producer.transport import Position
 from turnlog.producer.writer import Writer
 
-ROLES = ("user", "assistant", "tool", "system", "developer")
 # Of a run, its turns share these.
 _SHARED = (
     "org", "project", "conversation", "user", "correlation_id", "causation_id", "traceparent",
@@ -120,8 +119,6 @@ def input_turn(
         text: what was said.
         role: who said it.
     """
-    if role not in ROLES:
-        raise UsageError(f"a turn's role is one of {', '.join(ROLES)}")
     turn = new_id("turn")
     shared = {name: run[name] for name in _SHARED}
     return _spoken(writer, shared | {"turn": turn, "role": role}, {"text": text}, turn)
@@ -165,8 +162,7 @@ def _check(fields: Mapping[str, Any]) -> None:
     check_fields(fields, TurnFields, "a turn")
     if not fields["conversation"]:
         raise UsageError("a turn needs a conversation")
-    if fields.get("role", "user") not in ROLES:
-        raise UsageError(f"a turn's role is one of {', '.join(ROLES)}")
+    checked_role(fields.get("role", "user"))
 
 
 def _now_us() -> int:

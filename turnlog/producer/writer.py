@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from turnlog.errors import UsageError
 from turnlog.events import TYPES, Encoder, Record, key_of
 from turnlog.events.schema import COMMON
 from turnlog.ids import event_id, new_id
-from turnlog.keys import DataKey, Grant, Locator, Subject, seal_content
+from turnlog.keys import DataKey, Grant, Locator, Sealer, Subject
 from turnlog.producer.transport import Lane, Position, Transport
 
 Body = Mapping[str, Any]
@@ -18,11 +18,23 @@ _SHARED = frozenset(field.name for field in (*COMMON[:3], *COMMON[10:]))
 _NOT_OURS = frozenset(("turnlog.directory", "turnlog.packs"))
 
 
-class _Way(NamedTuple):
-    """How events of one type go out."""
+class Way:
+    """How the events of one type of a stream go out.
 
-    record: Callable[[Mapping[str, Any]], Record]
-    lane: Lane
+    Attributes:
+        record: makes the Kafka record of an event's own fields.
+        lane: where it goes.
+        prefix: of the event ids, where a run numbers them.
+        next_seq: a list of one, shared by the types of a topic.
+    """
+
+    __slots__ = ("lane", "next_seq", "prefix", "record")
+
+    def __init__(self, record: Callable[[Mapping[str, Any]], Record], lane: Lane) -> None:
+        self.record = record
+        self.lane = lane
+        self.prefix = b""
+        self.next_seq = [0]
 
 
 class Writer:
@@ -53,12 +65,13 @@ class Writer:
             shared["key_tree"], shared["key_day"], shared["key_gen"] = locator
         if "event_id" not in own:
             own["event_id"] = natural_event_id(type, body)
-        key = None
+        stream = Stream(self, shared, subject.id if subject else "")
+        sealer = None
         if content is not None:
             if subject is None or locator is None:
                 raise UsageError(f"{type} has content: say whose it is and under which locator")
-            key = self.grant.data_key(locator, subject)
-        return Stream(self, shared, subject.id if subject else "").put(type, own, content, key)
+            sealer = stream.sealer(self.grant.data_key(locator, subject))
+        return stream.hand_over(stream.way(type), type, own, content, sealer)
 
 
 class Stream:
@@ -87,48 +100,64 @@ class Stream:
         self._subject_id = subject_id
         self._tree = shared.get("key_tree", b"")
         self._writer_epoch = shared.get("writer_epoch", 0)
-        self._ways: dict[str, _Way] = {}
+        self._ways: dict[str, Way] = {}
         self._encoder: Encoder | None = None
 
-    def put(
+    def sealer(self, key: DataKey) -> Sealer:
+        """Return what seals under a key of the subject."""
+        return Sealer(
+            key,
+            org=self._org,
+            tree=self._tree,
+            subject_id=self._subject_id,
+            writer_epoch=self._writer_epoch,
+        )
+
+    def hand_over(
         self,
+        way: Way,
         type: str,
         own: dict[str, Any],
-        content: Mapping[str, Any] | None = None,
-        key: DataKey | None = None,
+        content: Mapping[str, Any] | None,
+        sealer: Sealer | None,
     ) -> asyncio.Future[Position]:
         """Seal, number and encode an event, and hand it to the transport.
 
         Args:
+            way: that of the type.
             type: event type.
             own: the fields that are not shared, `event_id` and `occurred_at_us` at least; frame,
                 content_mac and producer_seq are filled in, in place.
             content: content fields; None: the event has none.
-            key: what they are sealed under.
+            sealer: seals them.
 
         Raises:
             UsageError: a field does not fit.
             TooLarge: the frame is over 786,432 bytes or the record over 950,000.
             Unavailable: the transport takes nothing.
         """
-        record, lane = self._ways.get(type) or self._way(type)
-        if content is not None and key is not None:
-            own["frame"], own["content_mac"] = seal_content(
-                key,
-                content,
-                org=self._org,
-                tree=self._tree,
-                event_id=own["event_id"],
-                subject_id=self._subject_id,
-                writer_epoch=self._writer_epoch,
-                seq=own.get("seq", 0),
-                kind=type,
+        if sealer is not None and content is not None:
+            own["frame"], own["content_mac"] = sealer.seal(
+                content, own["event_id"], own.get("seq", 0), type
             )
+        lane = way.lane
         own["producer_seq"] = lane.next_seq
-        _, key_bytes, value, headers, _ = record(own)
-        return self._transport.send(lane, key_bytes, value, headers)
+        _, key, value, headers, _ = way.record(own)
+        return self._transport.send(lane, key, value, headers)
 
-    def _way(self, type: str) -> _Way:
+    def way(self, type: str) -> Way:
+        """Return how events of a type go out.
+
+        Raises:
+            UsageError: a producer writes no such type, or a shared field does not fit.
+            Unavailable: its topic does not exist.
+        """
+        way = self._ways.get(type)
+        if way is None:
+            way = self._ways[type] = self._new_way(type)
+        return way
+
+    def _new_way(self, type: str) -> Way:
         kind = TYPES.get(type)
         if kind is None or kind.topic in _NOT_OURS:
             raise UsageError(f"a producer writes no {type[:64]!r}")
@@ -136,9 +165,7 @@ class Stream:
         encoder = first.sibling(type) if first else Encoder(type, self._shared)
         self._encoder = encoder
         key = encoder.key or key_of(type, self._shared)
-        way = _Way(encoder.record, self._transport.lane(kind.topic, key))
-        self._ways[type] = way
-        return way
+        return Way(encoder.record, self._transport.lane(kind.topic, key))
 
 
 def natural_event_id(type: str, body: Body) -> bytes:

@@ -11,10 +11,12 @@ from turnlog import Producer
 from turnlog.config import Config
 from turnlog.errors import UsageError
 from turnlog.events import Event, decode
+from turnlog.ids import new_id
 from turnlog.kafka import partition_of, read_all
 from turnlog.keeper_client import create, credential_of
 
 ORG = "producer-client"
+WHOLE, TICKS, FLUSH = (new_id(name) for name in ("whole", "ticks", "flush"))
 TOPICS = ("turnlog.runs", "turnlog.run-chunks", "turnlog.turns", "turnlog.usage")
 
 
@@ -38,17 +40,17 @@ def events_of(config: Config, conversation: str) -> list[tuple[str, int, Event]]
 async def test_a_run_is_in_the_log_once_its_end_is_acknowledged(stack: Config, org: str) -> None:
     async with (
         Producer.open(stack, credential_of(stack, org)) as producer,
-        producer.run(org=org, conversation="whole", provider="openai", input="hi") as run,
+        producer.run(org=org, conversation=WHOLE, provider="openai", input="hi") as run,
     ):
         for piece in ("one ", "two"):
             run.chunk(piece)
         position = await run.complete(b"{}", {"output_text": 2})
-        found = events_of(stack, "whole")
+        found = events_of(stack, WHOLE)
     assert [event.type for _, _, event in found] == [
         "run.created", "run.started", "run.completed", "chunk.batch", "turn.appended",
         "turn.appended", "usage.recorded",
     ]  # fmt: skip
-    wanted = partition_of(f"{ORG}/whole".encode(), stack.partitions)
+    wanted = partition_of(f"{ORG}/{WHOLE}".encode(), stack.partitions)
     assert {partition for _, partition, _ in found} == {wanted}
     assert (position.topic, position.partition) == ("turnlog.runs", wanted)
     assert {event.body["producer_id"] for _, _, event in found} == {producer.producer_id}
@@ -59,20 +61,20 @@ async def test_the_ticker_seals_and_beats_while_nobody_ends_the_run(
 ) -> None:
     async with (
         Producer.open(stack, credential_of(stack, org)) as producer,
-        producer.run(org=org, conversation="ticks") as run,
+        producer.run(org=org, conversation=TICKS) as run,
     ):
         run.chunk("shown")
-        while not any(event.type == "chunk.batch" for _, _, event in events_of(stack, "ticks")):
+        while not any(event.type == "chunk.batch" for _, _, event in events_of(stack, TICKS)):
             await asyncio.sleep(0.1)
         await run.complete()
 
 
 async def test_closing_flushes_what_nobody_waited_for(stack: Config, org: str) -> None:
     async with Producer.open(stack, credential_of(stack, org)) as producer:
-        body = {"org": org, "conversation": "flush", "run": "r", "writer_epoch": 1}
+        body = {"org": org, "conversation": FLUSH, "run": "r", "writer_epoch": 1}
         for seq in range(20):
             producer.append("run.started", body | {"seq": seq, "occurred_at_us": 1})
-    seqs = [event.body["seq"] for _, _, event in events_of(stack, "flush")]
+    seqs = [event.body["seq"] for _, _, event in events_of(stack, FLUSH)]
     assert seqs == list(range(20))
 
 

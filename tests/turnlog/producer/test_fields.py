@@ -19,6 +19,7 @@ BAD_RUNS: list[tuple[dict[str, Any], str]] = [
     ({"org": ORG, "request": 7}, "request must be bytes, text or a mapping"),
     ({"org": ORG, "request": {"a": object()}}, "request holds what JSON cannot"),
     ({"org": ORG, "input": "hi"}, "a turn needs a conversation"),
+    ({"org": ORG, "conversation": "c", "input": "hi", "input_role": "poet"}, "role is one of"),
 ]
 
 

@@ -1,0 +1,135 @@
+"""`turnlog usage` and `turnlog dead` as a user calls them."""
+
+import json
+import sys
+import uuid
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import Producer
+
+from processors.usage import CLASSES
+from serve.cli import main
+from serve.cli.usage import usd
+from serve.views import wait_for
+from tests.serve.runs_written import used, write_runs
+from turnlog.config import Config
+from turnlog.kafka import producer_settings
+
+RUNS = {
+    "one": [used(provider="openai", model="gpt", output_text=3, cost_nano_usd=1_200_000_007)],
+    "two": [used(provider="openai", model="gpt", output_text=4, input_uncached=1)],
+    "three": [used(provider="anthropic", model="opus", quality="unknown", reason="no_usage")],
+}
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Turnlog = Callable[..., Done]
+
+
+@pytest.fixture
+def turnlog(
+    stack: Config, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Turnlog:
+    def run(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["turnlog", *arguments])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Done(int(ended.value.code or 0), *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def org(stack: Config) -> str:
+    name = f"usage_{uuid.uuid4().hex[:8]}"
+    write_runs(stack, name, RUNS)
+    assert wait_for(stack, ["usage"], 120) == {}
+    return name
+
+
+def test_usage_by_provider_and_model_costliest_first(turnlog: Turnlog, org: str) -> None:
+    done = turnlog("usage", "--org", org, "--by", "provider,model", "--json")
+    assert done.returncode == 0, done.stderr
+    first, second = map(json.loads, done.stdout.splitlines())
+    rest = dict.fromkeys(CLASSES, 0)
+    assert first == rest | {
+        "provider": "openai",
+        "model": "gpt",
+        "runs": 2,
+        "output_text": 7,
+        "input_uncached": 1,
+        "cost_nano_usd": 1_200_000_007,
+        "unknown": 0,
+        "unpriced": 1,
+    }
+    assert second == rest | {
+        "provider": "anthropic",
+        "model": "opus",
+        "runs": 1,
+        "cost_nano_usd": 0,
+        "unknown": 1,
+        "unpriced": 0,
+    }
+
+
+def test_usage_for_people_shows_dollars(turnlog: Turnlog, org: str) -> None:
+    done = turnlog("usage", "--org", org, "--by", "provider")
+    assert done.returncode == 0
+    assert "openai" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--by", "provider,colour"), "'colour'"),
+        (("--by", "model,model"), "twice"),
+        (("--by", "event_id); DROP TABLE usage"), "--by knows"),
+    ],
+)
+def test_a_column_that_is_none_is_a_mistake(
+    turnlog: Turnlog, org: str, arguments: tuple[str, ...], said: str
+) -> None:
+    done = turnlog("usage", "--org", org, *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["nobody", "not an id"])
+def test_usage_of_an_org_without_a_credential_here(turnlog: Turnlog, name: str) -> None:
+    done = turnlog("usage", "--org", name, "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_dollars_are_exact_text() -> None:
+    assert usd(0) == "0.000000000"
+    assert usd(1_200_000_007) == "1.200000007"
+    assert usd(-1) == "-0.000000001"
+    assert usd(12_345_678_901_234_567_890) == "12345678901.234567890"
+
+
+def test_dead_lists_what_a_view_refused_without_its_content(
+    stack: Config, turnlog: Turnlog
+) -> None:
+    key = f"dead_{uuid.uuid4().hex[:8]}/c"
+    producer = Producer(producer_settings(stack))
+    producer.produce("turnlog.usage", b"SECRET", key, partition=1)
+    assert producer.flush(30) == 0
+    assert wait_for(stack, ["usage"], 60) == {}
+    listed = turnlog("dead", "--view", "usage", "--json")
+    found = [json.loads(line) for line in listed.stdout.splitlines()]
+    assert {"usage", "turnlog.usage", 1, "the value is not in Avro single-object encoding", 6} in [
+        {row["view"], row["topic"], row["partition"], row["reason"], row["bytes"]} for row in found
+    ]
+    for done in (listed, turnlog("dead")):
+        assert done.returncode == 0
+        assert "SECRET" not in done.stdout + done.stderr
+    assert turnlog("dead", "--view", "nothing").stdout == "no dead letters\n"
