@@ -51,6 +51,14 @@ def started(config: Config, messages: list[Message]) -> IngestSink:
     return sink
 
 
+@pytest.fixture(scope="module", autouse=True)
+def whole_log_archived(stores: Config) -> None:
+    """Archive what tests of other modules left in the log: a digest is that of all of it."""
+    messages = [message for topic in ARCHIVED for message in read_all(stores, topic)]
+    if messages:
+        started(stores, messages).write(messages)
+
+
 def fold(config: Config) -> tuple[int, str]:
     """Fold all that can be read of the log; each test archives what it wrote."""
     view, seen = ViewDigest(), set()
