@@ -242,7 +242,7 @@ class _Draft:
 def _create(draft: _Draft, body: Mapping[str, Any], place: Place) -> Outcome:
     held = draft.head.created
     if held is not None:
-        return _repeat(draft, body, held)
+        return _repeat(draft, body, place, held)
     if place.offset <= draft.head.applied:
         return Outcome(draft.stream, dead="stale_offset")
     draft.acted(body["user"], place.offset)
@@ -254,10 +254,10 @@ def _create(draft: _Draft, body: Mapping[str, Any], place: Place) -> Outcome:
 def _append(draft: _Draft, body: Mapping[str, Any], place: Place) -> Outcome:
     decided = draft.rows.decision(draft.stream, body["event_id"])
     if decided is not None and decided.refused is not None:
-        return _repeat(draft, body, decided, decided)
+        return _repeat(draft, body, place, decided, decided)
     held = draft.rows.turn(draft.stream, decided.turn if decided else body["turn"])
     if held is not None:
-        return _repeat(draft, body, held, decided or Decision(held.turn))
+        return _repeat(draft, body, place, held, decided or Decision(held.turn))
     if place.offset <= draft.head.applied:
         return Outcome(draft.stream, dead="stale_offset")
     refused = _refusal(draft, body)
@@ -364,6 +364,7 @@ def _order(turn: Turn) -> tuple[int, str]:
 def _repeat(
     draft: _Draft,
     body: Mapping[str, Any],
+    place: Place,
     held: Turn | Created | Decision,
     decision: Decision | None = None,
 ) -> Outcome:
@@ -376,7 +377,9 @@ def _repeat(
         return Outcome(draft.stream, draft.head, turns, decision, dead="second_beginning")
     if held.content_mac != body["content_mac"]:
         return Outcome(draft.stream, dead="conflict")
-    return Outcome(draft.stream, draft.head, turns, decision, own_frame=True)
+    # The first occurrence wins, for the frame too: only a replay of that very record brings it.
+    again = getattr(held, "offset", place.offset) == place.offset
+    return Outcome(draft.stream, draft.head, turns, decision, own_frame=again)
 
 
 def _other(held: Turn | Created | Decision, body: Mapping[str, Any]) -> bool:

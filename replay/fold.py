@@ -14,8 +14,8 @@ from processors.digest import ViewDigest
 from streams.views import ARCHIVED
 from turnlog.config import Config
 from turnlog.errors import DecodeError
-from turnlog.events import Event, decode, key_of
-from turnlog.kafka import read_all
+from turnlog.events import TYPES, Event, decode, key_of
+from turnlog.kafka import partition_of, partitions_of, read_all
 
 Row = tuple[bytes, bytes, dict[str, Any]]
 Canonical = Callable[[Event], Row | None]
@@ -47,7 +47,8 @@ def fold_log(config: Config) -> dict[str, tuple[int, str]]:
     digests = {name: ViewDigest() for name in folds}
     turns: list[tuple[Event, Position]] = []
     for topic in ARCHIVED:
-        for event, position in first_occurrences(read_all(config, topic)):
+        partitions = len(partitions_of(config, topic))
+        for event, position in first_occurrences(read_all(config, topic), partitions):
             for name, (topics, canonical) in folds.items():
                 if topic in topics:
                     _add(digests[name], canonical(event))
@@ -57,24 +58,33 @@ def fold_log(config: Config) -> dict[str, tuple[int, str]]:
     return {name: digest.result() for name, digest in digests.items()}
 
 
-def first_occurrences(messages: Iterable[Message]) -> Iterator[tuple[Event, Position]]:
-    """Decode records, leaving out repeats of an event_id and what belongs to the dead letters."""
+def first_occurrences(
+    messages: Iterable[Message], partitions: int
+) -> Iterator[tuple[Event, Position]]:
+    """Decode records, leaving out repeats of an event_id and what belongs to the dead letters.
+
+    Args:
+        messages: of one topic.
+        partitions: how many it has.
+    """
     seen: set[bytes] = set()
     for message in messages:
-        event = _readable(message)
+        event = _readable(message, partitions)
         if event is not None and event.body["event_id"] not in seen:
             seen.add(event.body["event_id"])
             place = (message.topic(), message.partition(), message.offset())
             yield event, Position(*cast(tuple[str, int, int], place))
 
 
-def _readable(message: Message) -> Event | None:
-    """Decode a record; None where its body or key is refused, or they disagree."""
+def _readable(message: Message, partitions: int) -> Event | None:
+    """Decode a record; None where its topic, partition or key is not the one that its body says."""
     try:
         event = decode(message.value() or b"")
     except DecodeError:
         return None
-    return event if key_of(*event) == message.key() else None
+    key = key_of(*event)
+    right = TYPES[event.type].topic == message.topic() and key == message.key()
+    return event if right and partition_of(key, partitions) == message.partition() else None
 
 
 def _digest(rows: Iterable[Row]) -> ViewDigest:

@@ -28,7 +28,7 @@ from streams.manifests import Manifests, live_manifests
 from streams.views import named
 from turnlog.config import Config
 from turnlog.errors import DecodeError
-from turnlog.events import decode, key_of
+from turnlog.events import TYPES, decode, key_of
 from turnlog.events.slices import frame_span
 from turnlog.ids import uuid7, uuid_text
 
@@ -141,6 +141,8 @@ def pack_record(message: Message) -> PackRecord:
     rest = value if start == end else value[:at] + b"\0" + value[end:]
     event = decode(rest)
     key = message.key()
+    if TYPES[event.type].topic != message.topic():
+        raise DecodeError(f"{event.type} does not belong in {message.topic()}")
     if key != key_of(event.type, event.body):
         raise DecodeError("the key disagrees with the body")
     if not archivable(event.body):

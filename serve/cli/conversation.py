@@ -40,6 +40,7 @@ def conversation(
 
 def _show(found: Conversation, *, places: bool) -> None:
     title = found.title or found.conversation
+    gone = "[erased or damaged]" if found.unreadable else "[erased]"
     click.secho(f"{title}  ({len(found.turns)} turns)", bold=True)
     for turn in found.turns:
         about = [turn["status"]] if turn["status"] else []
@@ -50,9 +51,9 @@ def _show(found: Conversation, *, places: bool) -> None:
         click.echo()
         click.secho(f"{turn['turn_seq']:>4}  {turn['role']}", bold=True, nl=False)
         click.secho(f"  {', '.join(about)}" if about else "", dim=True)
-        click.echo(textwrap.indent(_said(turn, found.calls.get(turn["turn"], [])), _INDENT))
+        click.echo(textwrap.indent(_said(turn, found.calls.get(turn["turn"], []), gone), _INDENT))
 
 
-def _said(turn: dict[str, Any], calls: list[str]) -> str:
-    text = "[erased]" if turn["text"] is None else turn["text"]
+def _said(turn: dict[str, Any], calls: list[str], gone: str) -> str:
+    text = gone if turn["text"] is None else turn["text"]
     return "\n".join([*([text] if text else []), *(f"[tool call] {call}" for call in calls)])

@@ -16,7 +16,7 @@ _COLUMNS = ["run", "started_at", "status", "provider", "model", "tokens", "cost_
 @click.option("--org", required=True, help="Organisation.")
 @click.option("--project", help="Only runs of this project.")
 @click.option("--status", type=click.Choice(STATUSES), help="Only runs in this state.")
-@click.option("--limit", type=click.IntRange(1), help="At most so many, the newest.")
+@click.option("--limit", type=click.IntRange(1), help="At most so many, the newest. [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="One object a line.")
 def runs(
     org: str, project: str | None, status: str | None, limit: int | None, as_json: bool
@@ -47,8 +47,8 @@ def run(run_id: str, org: str, response: bool, request: bool, raw: bool, as_json
 
     Example: turnlog run run_01J... --org local --response --raw > response.txt
     """
-    if raw:
-        _raw(run_id, org, response, request)
+    if raw or response or request:
+        _raw(run_id, org, response, request, raw)
         return
     summary = run_summary(load(), org, run_id)
     if as_json:
@@ -57,9 +57,9 @@ def run(run_id: str, org: str, response: bool, request: bool, raw: bool, as_json
         _show(summary)
 
 
-def _raw(run_id: str, org: str, response: bool, request: bool) -> None:
-    if response == request:
-        raise UsageError("--raw needs one of --response and --request")
+def _raw(run_id: str, org: str, response: bool, request: bool, raw: bool) -> None:
+    if response == request or not raw:
+        raise UsageError("--raw goes with one of --response and --request, and they with it")
     stored = run_content(load(), org, run_id, "response" if response else "request")
     click.get_binary_stream("stdout").write(stored)
 

@@ -57,8 +57,16 @@ def group_columns(by: str) -> list[str]:
 def _print(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
     """Print the groups; token classes that are empty everywhere are left out."""
     used = [name for name in CLASSES if any(row[name] for row in rows)]
-    shown = [{**row, "cost_usd": usd(row["cost_nano_usd"])} for row in rows]
+    shown = [_honest(row, used) for row in rows]
     table(shown, [*columns, "runs", *used, "cost_usd", "unknown", "unpriced"])
+
+
+def _honest(row: Mapping[str, Any], used: Sequence[str]) -> dict[str, Any]:
+    """Return a row to show; what no run of the group says is no zero."""
+    known = row["runs"] - row["unknown"]
+    counts = {name: row[name] if known else None for name in used}
+    priced = known > row["unpriced"]
+    return {**row, **counts, "cost_usd": usd(row["cost_nano_usd"]) if priced else None}
 
 
 def usd(nano_usd: int) -> str:

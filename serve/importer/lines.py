@@ -40,6 +40,8 @@ def check_file(path: Path) -> int:
     try:
         if path.is_dir():
             raise UsageError(f"{path} is a directory, not a file of exchanges")
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path} is no regular file: it is read twice")
         with path.open("rb") as file:
             return file.seek(0, 2)
     except OSError as error:

@@ -20,6 +20,7 @@ from streams.conversations.state import State, Tables
 from streams.dead import DeadRecord, dead_record
 from turnlog.errors import DecodeError, Unavailable, UnknownSchema
 from turnlog.events import Event, Record, decode, key_of, record
+from turnlog.kafka import partition_of
 
 VIEW = "conversations"
 TOPIC = "turnlog.turns"
@@ -90,12 +91,18 @@ class Step:
 class Partition:
     """Folds one partition of the topic, without a gap.
 
+    Args:
+        tables: rows.
+        partitions: how many the topic has, so that a record in another one than its key's is
+            refused; 0 does not look.
+
     Attributes:
         durable: the offset up to which everything is written, None before the first step.
     """
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, partitions: int = 0) -> None:
         self.state = State(tables)
+        self._partitions = partitions
         self.step = Step()
         self.durable: int | None = None
         self._first: int | None = None
@@ -156,7 +163,7 @@ class Partition:
             self.durable = step.position
 
     def _event(self, source: Source) -> Event | None:
-        event, wrong = _read(source)
+        event, wrong = _read(source, self._partitions)
         self._unreadable = self._unreadable + 1 if wrong else 0
         if self._unreadable >= MAX_UNREADABLE:
             raise Stopped(f"{self._unreadable} records in a row of {TOPIC} cannot be read: {wrong}")
@@ -183,7 +190,7 @@ class Partition:
             self.step.refusals.append(refusal)
 
 
-def _read(source: Source) -> tuple[Event | None, str]:
+def _read(source: Source, partitions: int) -> tuple[Event | None, str]:
     """Return the event, or why there is none."""
     try:
         event = decode(source.value or b"")
@@ -193,6 +200,8 @@ def _read(source: Source) -> tuple[Event | None, str]:
         return None, "not_an_event"
     if key_of(event.type, event.body) != source.key:
         return None, "key_mismatch"
+    if partitions and partition_of(source.key, partitions) != source.partition:
+        return None, "partition_mismatch"
     return event, ""
 
 

@@ -48,10 +48,15 @@ class Work:
 
     All methods belong to one event loop; only the writing itself runs in a thread beside it, while
     the fold goes on.
+
+    Args:
+        writer: writes a step.
+        partitions: how many the topic has; see `Partition`.
     """
 
-    def __init__(self, writer: Writes) -> None:
+    def __init__(self, writer: Writes, partitions: int = 0) -> None:
         self._writer = writer
+        self._count = partitions
         self._partitions: dict[int, Partition] = {}
         self._waiting = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -67,7 +72,7 @@ class Work:
         """Fold the records of these partitions from now on."""
         for number in numbers:
             tables = PartitionTables(number, self._heads, self._turns)
-            self._partitions[number] = Partition(tables)
+            self._partitions[number] = Partition(tables, self._count)
 
     def expect(self, number: int, position: int) -> None:
         """Hear at which offset a partition is read; some records may have come before."""

@@ -34,7 +34,7 @@ from streams.conversations.work import Work
 from streams.conversations.writer import Writer
 from turnlog.config import Config
 from turnlog.errors import Unavailable
-from turnlog.kafka import ANSWER_S, client_settings, unavailable
+from turnlog.kafka import ANSWER_S, client_settings, partitions_of, unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         _clear_others(self._stores, datadir)
-        work = Work(Writer(self._config))
+        work = Work(Writer(self._config), len(partitions_of(self._config, TOPIC)))
         instance = _instance(self._config)
         app = build(self._config, work, datadir, instance, self._fail)
         tasks = [asyncio.create_task(app.start()), asyncio.create_task(work.flush_often())]

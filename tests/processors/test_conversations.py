@@ -141,7 +141,12 @@ def test_a_branch_from_an_unknown_turn_is_refused() -> None:
 def test_a_repeat_changes_nothing_and_gives_its_outputs_again() -> None:
     rows, outcomes = run(appended("a"), appended("b"), appended("a"))
     assert outcomes[2].turns == (rows.turns[STREAM, "a"],)
-    assert not outcomes[2].changed and outcomes[2].own_frame and not outcomes[2].dead
+    assert not outcomes[2].changed and not outcomes[2].dead
+    # The frame of a repeat elsewhere is never shown: nobody has opened it.
+    assert not outcomes[2].own_frame
+    first = At(rows.turns[STREAM, "a"].partition, rows.turns[STREAM, "a"].offset)
+    replayed = fold(rows, appended("a"), first)
+    assert not replayed.changed and replayed.own_frame and not replayed.dead
     assert rows.heads[STREAM].applied == 1
 
 

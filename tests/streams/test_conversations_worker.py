@@ -37,7 +37,7 @@ from turnlog.config import Config
 from turnlog.errors import Unavailable
 from turnlog.events import Event, decode
 from turnlog.ids import stream_key
-from turnlog.kafka import producer_settings, read_all
+from turnlog.kafka import partitions_of, producer_settings, read_all
 
 DEADLINE_S = 120.0
 
@@ -115,9 +115,10 @@ def send(config: Config, *events: Event) -> list[tuple[str, int, int]]:
 
 
 def folded(config: Config) -> tuple[int, str]:
+    partitions = len(partitions_of(config, "turnlog.turns"))
     return pure_digest(
         (found, At(place.partition, place.offset))
-        for found, place in first_occurrences(read_all(config, "turnlog.turns"))
+        for found, place in first_occurrences(read_all(config, "turnlog.turns"), partitions)
     )
 
 

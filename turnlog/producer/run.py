@@ -157,7 +157,8 @@ class Run:
         if not self._open:
             raise UsageError(f"run {self.run} is not open: it takes no chunk")
         if type(text) is not str or kind not in KINDS or type(choice) is not int:
-            raise UsageError(f"a chunk is text of a choice, of the kinds {', '.join(KINDS)}")
+            what = f"{type(text).__name__} of kind {kind!r}, choice {choice!r}"
+            raise UsageError(f"a chunk is str of a kind of {', '.join(KINDS)}; got {what}")
         self._pending.append((time.perf_counter_ns(), choice, kind, text, call, id, name))
         # Four bytes a character at most; isascii() is a flag that the string carries.
         self._pending_bytes += len(text) if text.isascii() else 4 * len(text)

@@ -15,7 +15,7 @@ from genai_prices.types import ModelPrice, TieredPrices
 from genai_prices.types import Usage as Extracted
 
 from turnlog.providers.exchange import CLASSES
-from turnlog.providers.usage import NANO_USD, price
+from turnlog.providers.usage import NANO_USD, names_to_price, price
 
 _PROBE_TOKENS = 1_000_000
 _INPUT = CLASSES[:4] + ("audio_in", "image_in", "tool_use")
@@ -93,7 +93,7 @@ def _rates(provider: str, models: Sequence[str], at_us: int) -> Rates | None:
 def _prices(provider: str, models: Sequence[str], at_us: int) -> ModelPrice | None:
     """Return the prices of the first model that the book knows."""
     snapshot = data_snapshot.get_snapshot()
-    for model in filter(None, models if provider else ()):
+    for model in names_to_price(models if provider else ()):
         try:
             _, info = snapshot.find_provider_model(model, None, provider, None)
         except LookupError:

@@ -228,6 +228,21 @@ def _carve(total: int, wanted: Mapping[str, int], rest: str) -> dict[str, int]:
     return counts | {rest: total}
 
 
+def names_to_price(models: Sequence[str]) -> list[str]:
+    """Return the names of one model: the first that is given, and others that only say less of it.
+
+    A router may answer with another model than was asked for (a free one asked for, a paid one that
+    answered): the price of the one asked for is then the price of something else.
+    """
+    given = [model for model in models if model]
+    return [name for name in given if _same_model(given[0], name)]
+
+
+def _same_model(answered: str, asked: str) -> bool:
+    long, short = answered.lower().rpartition("/")[2], asked.lower().rpartition("/")[2]
+    return long.startswith(short) or short.startswith(long)
+
+
 def price(
     extracted: Extracted,
     provider: str,
@@ -239,9 +254,7 @@ def price(
     if not provider:
         return None
     at = datetime.fromtimestamp(at_us // 1_000_000, UTC)
-    for model in models:
-        if not model:
-            continue
+    for model in names_to_price(models):
         try:
             found = genai_prices.calc_price(
                 extracted,

@@ -38,6 +38,6 @@ def test_classes_come_back_from_the_inclusive_terms(used: dict[str, int]) -> Non
 def test_the_first_model_that_the_book_knows_decides() -> None:
     used = {"output_text": 1000}
     known = cost_of_classes("openai", ("gpt-4o-mini",), used, AT_US)
-    assert cost_of_classes("openai", ("no such", "", "gpt-4o-mini"), used, AT_US) == known
+    assert cost_of_classes("openai", ("", "gpt-4o-mini"), used, AT_US) == known
     assert cost_of_classes("openai", ("no such",), used, AT_US) is None
     assert cost_of_classes("", ("gpt-4o-mini",), used, AT_US) is None

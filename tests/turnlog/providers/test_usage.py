@@ -301,3 +301,14 @@ def _same_price(cost: int | None, reader: dict[str, Any]) -> int:
     assert cost is not None
     assert abs(cost - usd * 10**9) <= Decimal("0.5")
     return 1
+
+
+def test_a_router_that_answers_with_another_model_is_not_priced_as_the_one_asked_for() -> None:
+    assert usage.names_to_price(("x-ai/grok-4", "google/gemini-2.0-flash-exp:free")) == [
+        "x-ai/grok-4"
+    ]
+    assert usage.names_to_price(("gpt-4o-mini-2024-07-18", "openai/gpt-4o-mini")) == [
+        "gpt-4o-mini-2024-07-18",
+        "openai/gpt-4o-mini",
+    ]
+    assert usage.names_to_price(("", "gpt-4o")) == ["gpt-4o"]
