@@ -1,5 +1,6 @@
 """`turnlog demo`: the main job from end to end, and what a user wants to see of it."""
 
+import shlex
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,9 +10,9 @@ from typing import Any
 import click
 
 import samples
-from local import stack
 from serve.cli import cli
 from serve.cli.output import table
+from serve.cli.stack import start
 from serve.importer import Report, import_file
 from serve.importer.lines import read_lines
 from serve.runs_api import list_runs, run_content
@@ -38,7 +39,7 @@ def demo(ctx: click.Context, files: tuple[Path, ...]) -> None:
     chosen = files or tuple(samples_shipped())
     began = time.monotonic()
     title("The local stack")
-    config = stack.up(load(), (), click.echo)
+    config = start(load(), (), click.echo)
     click.echo(f"Kafka, S3, Redis, the ClickHouse engine and the workers run; home {config.home}")
     rejected = sum(feed(config, path) for path in chosen)
     title("Waiting until every view holds all that is in the log")
@@ -55,7 +56,7 @@ def samples_shipped() -> list[Path]:
 
 def feed(config: Config, path: Path) -> int:
     """Import one file and say what became of it; return how many lines were rejected."""
-    title(f"$ turnlog import {path}")
+    title(f"$ turnlog import {shlex.quote(str(path))}")
     began = time.monotonic()
     report = import_file(config, path, ORG)
     click.echo(

@@ -27,7 +27,17 @@ def up(names: tuple[str, ...]) -> None:
 
     Example: turnlog up kafka s3
     """
-    stack.up(load(), names, _progress)
+    start(load(), names, _progress)
+
+
+def start(config: Config, names: tuple[str, ...], notify: stack.Notify) -> Config:
+    """Start parts; with all of them the tables too, so that a view can be asked at once."""
+    from sinks.clickhouse.tables import RUNS, USAGE, ensure_tables
+
+    started = stack.up(config, names, notify)
+    if not names:
+        ensure_tables(started, USAGE, RUNS)
+    return started
 
 
 @click.command()
