@@ -17,6 +17,9 @@ SHAPE = re.compile(r"[A-Za-z0-9._:/@+-]{1,128}")
 """What a content-free value may look like (DESIGN.md law 5); `fullmatch` it."""
 
 _EVENT_LABEL = b"turnlog/event/v1\0"
+# Version 8 and variant 10 of RFC 9562, and the bits that they leave to the digest.
+_UUID_V8 = 0x8 << 76 | 0b10 << 62
+_UUID_FREE = (1 << 128) - 1 & ~(0xF << 76 | 0b11 << 62)
 
 
 def is_id(value: str) -> bool:
@@ -109,10 +112,8 @@ def event_id_under(prefix: bytes, natural_id: str) -> bytes:
     Raises:
         UsageError: the natural id is longer than 65,535 bytes.
     """
-    digest = bytearray(sha256(prefix + _lp(natural_id)).digest()[:16])
-    digest[6] = 0x80 | digest[6] & 0x0F
-    digest[8] = 0x80 | digest[8] & 0x3F
-    return bytes(digest)
+    number = int.from_bytes(sha256(prefix + _lp(natural_id)).digest()[:16])
+    return (number & _UUID_FREE | _UUID_V8).to_bytes(16)
 
 
 def uuid_text(raw: bytes) -> str:

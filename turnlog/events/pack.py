@@ -40,6 +40,10 @@ def varint(value: int) -> bytes:
     return bytes((zigzag & 0x7F | 0x80, zigzag >> 7 & 0x7F | 0x80)) + _rest(zigzag >> 14)
 
 
+SMALL = tuple(map(varint, range(4096)))
+"""The varints of small numbers that are not negative."""
+
+
 def int32(value: Any) -> int:
     """Return the value if it fits 32 bits.
 

@@ -16,7 +16,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from turnlog.errors import FrameError, TooLarge
-from turnlog.keys.content import compress, decompress, pack, unpack
+from turnlog.keys.content import compress, decompress, pack, pack_ordered, unpack
 from turnlog.keys.expand import expand, lp, lp_text, mac
 
 MAX_FRAME_BYTES = 786_432
@@ -25,6 +25,8 @@ OVERHEAD_BYTES = 2 + 16 + 12 + 16
 _MAGIC = b"\1\1"
 _NONCE_BYTES = 12
 _AAD = _MAGIC + b"turnlog-frame-v1\0"
+# Their content is a single list of lists of scalars.
+_ORDERED = frozenset(("chunk.batch",))
 # One block of HKDF-Expand is one HMAC: label 00 context, then the block counter 1.
 _MAC = b"turnlog/mac/v1\0"
 _two_u64 = struct.Struct(">QQ").pack
@@ -181,7 +183,9 @@ class Sealer:
         Raises:
             TooLarge: the frame is over `MAX_FRAME_BYTES`.
         """
-        key, plaintext, nonce = self._key, pack(content), os.urandom(_NONCE_BYTES)
+        # Looking for maps that are out of order took 5 µs of 15 in a list of chunks.
+        plaintext = pack_ordered(content) if kind in _ORDERED else pack(content)
+        key, nonce = self._key, os.urandom(_NONCE_BYTES)
         place = self._before + event_id + self._subject + _two_u64(self._epoch, seq) + lp_text(kind)
         frame = self._head + nonce + key._aead.encrypt(nonce, compress(plaintext), place)
         if len(frame) > MAX_FRAME_BYTES:

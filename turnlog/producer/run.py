@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from turnlog.errors import TooLarge, TurnlogError, Unavailable, UsageError
+from turnlog.errors import TooLarge, TurnlogError, UsageError
 from turnlog.keys import Locator
 from turnlog.producer.ending import Ending, read_ending
 from turnlog.producer.fields import Began, Content
@@ -322,10 +322,11 @@ class Run:
         self._open = False
         self._opened.discard(self)
         for future in self._others:
-            _warn_if_lost(self.run, await _outcome(future))
-        for future in (*self._accepted, counted):
-            await future
-        return await position
+            _warn_if_lost(self.run, await _trouble(future))
+        troubles = [await _trouble(future) for future in (*self._accepted, counted, position)]
+        for trouble in filter(None, troubles):
+            raise trouble
+        return position.result()
 
     def _last_events(self, ending: Ending) -> tuple[asyncio.Future[Position], ...]:
         """Write the terminal event and the usage event."""
@@ -342,15 +343,16 @@ class Run:
         )
 
 
-async def _outcome(future: asyncio.Future[Position]) -> Unavailable | None:
+async def _trouble(future: asyncio.Future[Position]) -> TurnlogError | None:
+    """Wait for an acknowledgement; return why it did not come, None where it did."""
     try:
         await future
-    except Unavailable as error:
+    except TurnlogError as error:
         return error
     return None
 
 
-def _warn_if_lost(run: str, error: Unavailable | None) -> None:
+def _warn_if_lost(run: str, error: TurnlogError | None) -> None:
     if error is not None:
         logger.warning("run %s: output or a sign of life is not in the log: %s", run, error)
 
