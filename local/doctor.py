@@ -12,7 +12,7 @@ from local import kafka, probe, seaweed, valkey
 from local.kafka import jars
 from local.stack import external_addresses
 from turnlog.config import Config
-from turnlog.errors import TurnlogError, Unavailable
+from turnlog.errors import NotInstalled, TurnlogError, Unavailable
 
 _INSTALL_JAVA = "install Java 17 or newer (Debian: openjdk-17-jre-headless)"
 _SET_UP = "install the project's locked dependencies: make setup"
@@ -83,7 +83,7 @@ def _chdb() -> str:
     try:
         return f"chDB {version('chdb')}"
     except PackageNotFoundError as error:
-        raise Unavailable("chDB is not installed") from error
+        raise NotInstalled("chDB is not installed") from error
 
 
 def _home(home: Path) -> Finding:

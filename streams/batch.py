@@ -4,9 +4,9 @@ The rules are arroyo's:
 
 1. `enable.auto.commit` is off; an offset is committed only after the sink has made durable what
    lies before it, and after its dead letters are acknowledged.
-2. Polling never waits for a store: a write runs in one thread beside the loop, while the next batch
-   is made ready and the one after it fills. When that one is full too, the loop holds back, and
-   after `HOLD_S` pauses the partitions and goes on polling, so that the group keeps its member.
+2. Polling never waits for a store: a write runs in one thread beside the loop while the next batch
+   fills. When that is full too, the loop holds back, and after `HOLD_S` pauses the partitions and
+   goes on polling, so that the group keeps its member.
 3. On a revoke the loop drops what is not yet written, waits for the write in flight, commits, and
    only then gives the partitions up. On an assignment the sink first asks its own store what is
    already there.
@@ -110,7 +110,11 @@ class Sink(Protocol):
         """
 
     def prepare(self, messages: Sequence[Message]) -> None:
-        """Do what can be done for the next `write`, while the last one is perhaps in flight."""
+        """Do what can be done with messages as they arrive; a later `write` brings them again.
+
+        A write of earlier messages may be in flight. A batch is made of whole calls, in their
+        order, unless partitions were given up in between.
+        """
         return
 
     def write(self, messages: Sequence[Message]) -> list[Dead]:
@@ -230,7 +234,7 @@ class _Batch(NamedTuple):
 
 
 class _Loop:
-    """State of one run: what fills, what is ready, what is being written, what is durable."""
+    """State of one run: what fills, what is being written, what is durable."""
 
     def __init__(self, config: Config, name: str, sink: Sink, limit: DeadLimit) -> None:
         self._name = name
@@ -242,7 +246,6 @@ class _Loop:
         self._buffer: list[Message] = []
         self._buffer_bytes = 0
         self._buffer_since = 0.0
-        self._ready: _Batch | None = None
         self._batch = _Batch([], {})
         self._writing: Future[list[Dead]] | None = None
         self._write_since = 0.0
@@ -257,17 +260,18 @@ class _Loop:
 
     def turn(self) -> None:
         """Read once, and move on what can be moved on."""
-        if self._ready is not None and self._full():
+        if self._writing is not None and self._full():
             self._hold_back()
         else:
             self._resume()
             self._take(self._consumer.consume(READ_RECORDS, READ_WAIT_S))
+        written = self._batch
         if self._writing is not None and self._writing.done():
             self._settle()
-        if self._ready is None and self._due():
-            self._make_ready()
-        if self._writing is None and self._ready is not None:
-            self._start_write(self._ready)
+        if self._writing is None and self._due():
+            self._start_write()
+        # Freeing 50,000 messages takes 50 ms: not before the next write is under way.
+        del written
         self._commit()
 
     def close(self) -> None:
@@ -282,8 +286,7 @@ class _Loop:
     def _due(self) -> bool:
         if not self._buffer:
             return False
-        old = time.monotonic() - self._buffer_since >= self._sink.max_age_s
-        return self._full() or (old and self._writing is None)
+        return self._full() or time.monotonic() - self._buffer_since >= self._sink.max_age_s
 
     def _take(self, messages: list[Message]) -> None:
         if any(map(Message.error, messages)):
@@ -294,6 +297,7 @@ class _Loop:
             self._buffer_since = time.monotonic()
         self._buffer += messages
         self._buffer_bytes += sum(map(len, messages))
+        self._sink.prepare(messages)
 
     def _good(self, message: Message) -> bool:
         error = message.error()
@@ -307,9 +311,8 @@ class _Loop:
         raise Unavailable(f"Kafka failed: {error.name()}")
 
     def _hold_back(self) -> None:
-        """All batches are full: wait for the write, but never longer than the group allows."""
-        writing = self._writing
-        if writing is None or wait([writing], READ_WAIT_S).done:
+        """Both batches are full: wait for the write, but never longer than the group allows."""
+        if self._writing is None or wait([self._writing], READ_WAIT_S).done:
             return
         if time.monotonic() - self._write_since < HOLD_S:
             return
@@ -324,18 +327,14 @@ class _Loop:
             self._consumer.resume(self._consumer.assignment())
             self._paused = False
 
-    def _make_ready(self) -> None:
+    def _start_write(self) -> None:
         messages, self._buffer, self._buffer_bytes = self._buffer, [], 0
         # The consumer's position is right behind the batch, because it takes the whole buffer.
         places = self._consumer.position(self._consumer.assignment())
         ends = {(place.topic, place.partition): place.offset for place in places}
-        self._ready = _Batch(messages, {part: at for part, at in ends.items() if at >= 0})
-        self._sink.prepare(messages)
-
-    def _start_write(self, batch: _Batch) -> None:
-        self._batch, self._ready = batch, None
+        self._batch = _Batch(messages, {part: at for part, at in ends.items() if at >= 0})
         self._write_since = time.monotonic()
-        self._writing = self._thread.submit(self._write, batch.messages)
+        self._writing = self._thread.submit(self._write, messages)
 
     def _write(self, batch: list[Message]) -> list[Dead]:
         dead = self._sink.write(batch)
@@ -409,9 +408,7 @@ class _Loop:
 
     def _drop(self, places: list[TopicPartition]) -> set[Partition]:
         parts = {(place.topic, place.partition) for place in places}
-        waiting = (self._ready.messages if self._ready else []) + self._buffer
-        self._ready = None
-        self._buffer = [m for m in waiting if _partition(m) not in parts]
+        self._buffer = [m for m in self._buffer if _partition(m) not in parts]
         self._buffer_bytes = sum(map(len, self._buffer))
         return parts
 

@@ -13,14 +13,26 @@ In order, for each batch:
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
 from processors.common import IDENTITY, identity, shaped
 from sinks.clickhouse.client import ClickHouse, InsertRefused
-from sinks.clickhouse.container import Batch, Builder, Built, Container, event_id, may_repeat
+from sinks.clickhouse.container import (
+    LANES,
+    Batch,
+    Builder,
+    Built,
+    Container,
+    event_id,
+    joined,
+    may_repeat,
+)
 from sinks.clickhouse.recovery import (
     WINDOW_US,
     Recent,
@@ -58,21 +70,21 @@ class Seen:
         self.offsets = offsets
         self.older = recent.older
         self.ids: set[bytes] = set()
-        self._by_day: dict[int, list[bytes]] = {}
+        self._by_day: dict[int, list[Sequence[bytes]]] = {}
         for day in sorted(recent.ids):
             self.add(day, recent.ids[day])
 
     def add(self, day: int, ids: Sequence[bytes]) -> None:
         """Take event ids that are in the table now, and forget those that left the window."""
         self.ids.update(ids)
-        self._by_day.setdefault(day, []).extend(ids)
+        self._by_day.setdefault(day, []).append(ids)
         for old in [known for known in self._by_day if known < day - WINDOW_US // DAY_US]:
-            self.ids.difference_update(self._by_day.pop(old))
+            self.ids.difference_update(*self._by_day.pop(old))
             self.older = True
 
 
 class _Prepared(NamedTuple):
-    """A batch that was built before its turn; `flags` says whether it was asked for repeats."""
+    """Messages that were built when they arrived; `flags`: they were asked whether they repeat."""
 
     messages: Sequence[Message]
     batch: Batch
@@ -96,9 +108,10 @@ class RowsSink(Sink):
     def __init__(self, clickhouse: ClickHouse, table: Table) -> None:
         self._clickhouse = clickhouse
         self._table = table
-        # Two, because the next batch is prepared while this one is written.
+        # Two, because messages are prepared while others are written.
         self._ahead, self._builder = Builder(table), Builder(table)
-        self._prepared: list[_Prepared] = []
+        self._prepared: dict[int, _Prepared] = {}
+        self._lanes = ThreadPoolExecutor(LANES, thread_name_prefix=f"{table.name}-insert")
         self._seen: dict[int, Seen] = {}
 
     def recover(self, assignments: Mapping[Partition, int]) -> None:
@@ -113,53 +126,71 @@ class RowsSink(Sink):
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """Drop what is known of partitions that another worker owns now."""
+        self._prepared.clear()
         for _, number in partitions:
             self._seen.pop(number, None)
 
     def prepare(self, messages: Sequence[Message]) -> None:
-        """Build the containers of a batch, in the belief that all of it is new."""
+        """Build containers while the messages are in the processor's cache; all may be new."""
+        self._prepared[id(messages[0])] = self._part(messages, self._ahead)
+
+    def _part(self, messages: Sequence[Message], builder: Builder) -> _Prepared:
         batch = Batch.of(messages)
-        flags = self._has_older(batch)
-        self._prepared = [_Prepared(messages, batch, self._ahead.build(batch, flags=flags), flags)]
+        flags = self._has_older(set(batch.partitions))
+        return _Prepared(messages, batch, builder.build(batch, flags=flags), flags)
 
     def write(self, messages: Sequence[Message]) -> list[Dead]:
         """Insert a batch; on return its rows are in the table."""
-        places, batch, built = self._built(messages)
-        dead: list[Refused] = []
-        if built.may_repeat or self._has_repeats(built):
-            kept, conflicts = self._sift(batch)
-            dead = [(places[at], reason) for at, reason in conflicts]
-            places, batch = [places[at] for at in kept], batch.only(kept)
-            built = self._builder.build(batch)
-        refused = built.refused + self._insert(batch, built)
-        dead += [(places[at], reason) for at, reason in refused]
+        parts = list(self._taken(messages))
+        if sum(len(part.messages) for part in parts) < len(messages):
+            parts = [self._part(messages, self._builder)]
+        built = joined(part.built for part in parts)
+        batch = partial(Batch.joined, [part.batch for part in parts])
+        stale = any(part.flags != self._has_older(part.built.last) for part in parts)
+        if stale or built.may_repeat or self._has_stored(built) or self._has_repeats(built):
+            dead = self._write_closely(batch())
+        else:
+            dead = built.refused + self._insert(batch, built)
         return [Dead(messages[at], reason) for at, reason in sorted(dead)]
 
-    def _built(self, messages: Sequence[Message]) -> tuple[Sequence[int], Batch, Built]:
-        """Return the records that are not in the table: their places, and their containers."""
-        ahead = next((known for known in self._prepared if known.messages is messages), None)
-        batch = ahead.batch if ahead else Batch.of(messages)
+    def _write_closely(self, batch: Batch) -> list[Refused]:
+        """Insert what of a batch is not in the table yet."""
         places, new = self._without_stored(batch)
-        flags = self._has_older(new)
-        if ahead and new is batch and flags == ahead.flags:
-            return places, new, ahead.built
-        return places, new, self._builder.build(new, flags=flags)
+        kept, conflicts = self._sift(new)
+        new = new.only(kept)
+        built = self._builder.build(new)
+        dead = [(places[at], reason) for at, reason in conflicts]
+        refused = built.refused + self._insert(lambda: new, built)
+        return dead + [(places[kept[at]], reason) for at, reason in refused]
 
-    def _has_older(self, batch: Batch) -> bool:
-        return any(self._seen[number].older for number in set(batch.partitions))
+    def _taken(self, messages: Sequence[Message]) -> Iterator[_Prepared]:
+        """Take out what was prepared of these messages; after a revoke it is not all of them."""
+        at = 0
+        while at < len(messages):
+            part = self._prepared.pop(id(messages[at]), None)
+            if part is not None:
+                yield part
+            at += len(part.messages) if part is not None else 1
 
-    def _without_stored(self, batch: Batch) -> tuple[Sequence[int], Batch]:
-        """Leave out records that are in the table already; only after a start there are any."""
-        places = range(len(batch.offsets))
+    def _has_older(self, partitions: Iterable[int]) -> bool:
+        seen = map(self._seen.get, partitions)
+        return any(part is not None and part.older for part in seen)
+
+    def _has_stored(self, built: Built) -> bool:
+        """Say whether records may be in the table already; only after a start they may."""
+        return any(self._seen[number].offsets for number in built.last)
+
+    def _without_stored(self, batch: Batch) -> tuple[list[int], Batch]:
+        """Leave out records that are in the table already; return the places that stay."""
         last = dict(zip(batch.partitions, batch.offsets, strict=True))
         known = {number: self._seen[number].offsets for number in last}
-        if not any(known.values()):
-            return places, batch
         coordinates = zip(batch.partitions, batch.offsets, strict=True)
         new = [at for at, (number, offset) in enumerate(coordinates) if offset not in known[number]]
         for number, offset in last.items():
             self._seen[number].offsets = {there for there in known[number] if there > offset}
-        logger.info("%s: %d records are stored already", self._table.name, len(places) - len(new))
+        if len(new) < len(batch.offsets):
+            stored = len(batch.offsets) - len(new)
+            logger.info("%s: %d records are stored already", self._table.name, stored)
         return new, batch.only(new)
 
     def _has_repeats(self, built: Built) -> bool:
@@ -201,50 +232,68 @@ class RowsSink(Sink):
                 asked.add(id_)
         return identities(self._clickhouse, self._table, sorted(asked), IDENTITY)
 
-    def _insert(self, batch: Batch, built: Built) -> list[Refused]:
-        """Insert the containers; return what the engine refused of them."""
-        dead: list[Refused] = []
-        spans = _spans(batch)
-        for part, container in enumerate(built.containers):
-            try:
-                self._insert_one(container, query_id(self._table, spans, part))
-            except InsertRefused as error:
-                logger.warning("%s: %s; its records are read one by one", self._table.name, error)
-                dead += self._insert_decoded(batch, built, container.header)
-        self._remember(batch, built, {_event_id(batch.values[at]) for at, _ in dead})
+    def _insert(self, batch: Callable[[], Batch], built: Built) -> list[Refused]:
+        """Insert the containers, lanes at the same time; return what the engine refused of them."""
+        lanes = [[c for c in built.containers if c.lane == lane] for lane in range(LANES)]
+        insert = partial(self._insert_lane, built)
+        refused = list(chain(*self._lanes.map(insert, filter(None, lanes))))
+        if not refused:
+            self._remember(built, set())
+            return []
+        whole = batch()
+        dead = [
+            bad for container in refused for bad in self._insert_decoded(whole, built, container)
+        ]
+        self._remember(built, {_event_id(whole.values[at]) for at, _ in dead})
         return dead
 
-    def _insert_one(self, container: Container, name: str) -> None:
+    def _insert_lane(self, built: Built, containers: Sequence[Container]) -> list[Container]:
+        """Insert containers one after the other; return those that the engine refused."""
+        refused = []
+        for container in containers:
+            try:
+                self._insert_one(built, container)
+            except InsertRefused as error:
+                logger.warning("%s: %s; its records are read one by one", self._table.name, error)
+                refused.append(container)
+        return refused
+
+    def _insert_one(self, built: Built, container: Container) -> None:
+        spans = {
+            number: (built.first[number], last)
+            for number, last in sorted(built.last.items())
+            if number % LANES == container.lane
+        }
+        name = query_id(self._table, spans, container.header)
         table = self._table.name
         self._clickhouse.insert_avro(table, container.columns, container.pieces, name)
 
-    def _insert_decoded(self, batch: Batch, built: Built, header: bytes) -> list[Refused]:
+    def _insert_decoded(self, batch: Batch, built: Built, refused: Container) -> list[Refused]:
         """Decode the records of a container that the engine refused, and insert the good ones."""
         dead: list[Refused] = []
         good: list[int] = []
         out = {at for at, _ in built.refused}
         for at, value in enumerate(batch.values):
-            if at in out or not value.startswith(header):
+            lane = batch.partitions[at] % LANES
+            if at in out or lane != refused.lane or not value.startswith(refused.header):
                 continue
             try:
                 batch.values[at] = _mended(value)
                 good.append(at)
             except DecodeError as error:
                 dead.append((at, str(error)))
-        mended = batch.only(good)
+        mended = self._builder.build(batch.only(good), decoded=True)
         try:
-            built = self._builder.build(mended, decoded=True)
-            for part, container in enumerate(built.containers):
-                self._insert_one(container, query_id(self._table, _spans(mended), part))
+            for container in mended.containers:
+                self._insert_one(mended, container)
         except InsertRefused as error:
             raise Unavailable(f"{error}, although every record of it decodes") from None
         return dead
 
-    def _remember(self, batch: Batch, built: Built, gone: Collection[bytes | None]) -> None:
-        last_ms = dict(zip(batch.partitions, batch.append_ms, strict=True))
+    def _remember(self, built: Built, gone: Collection[bytes | None]) -> None:
         for number, ids in built.event_ids.items():
             stored = [id_ for id_ in ids if id_ not in gone] if gone else ids
-            self._seen[number].add(last_ms[number] * 1000 // DAY_US, stored)
+            self._seen[number].add(built.append_ms[number] * 1000 // DAY_US, stored)
 
 
 def _event_id(value: bytes) -> bytes | None:
@@ -278,10 +327,3 @@ def _mended(value: bytes) -> bytes:
     if body is None:
         raise DecodeError(SHAPE)
     return encode(event.type, body)
-
-
-def _spans(batch: Batch) -> dict[int, tuple[int, int]]:
-    """Return the first and last offset of each partition."""
-    last = dict(zip(batch.partitions, batch.offsets, strict=True))
-    first = dict(zip(reversed(batch.partitions), reversed(batch.offsets), strict=True))
-    return {number: (first[number], last[number]) for number in sorted(last)}

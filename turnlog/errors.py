@@ -66,3 +66,7 @@ class Conflict(TurnlogError):
 
 class Unavailable(TurnlogError):
     """A part of the stack does not answer; a retry may work."""
+
+
+class NotInstalled(Unavailable):
+    """A program that a local part needs is not there or too old; the message says what to get."""

@@ -17,6 +17,7 @@ SHAPE = re.compile(r"[A-Za-z0-9._:/@+-]{1,128}")
 """What a content-free value may look like (DESIGN.md law 5); `fullmatch` it."""
 
 _EVENT_LABEL = b"turnlog/event/v1\0"
+_LENGTHS = [length.to_bytes(2) for length in range(256)]
 # Version 8 and variant 10 of RFC 9562, and the bits that they leave to the digest.
 _UUID_V8 = 0x8 << 76 | 0b10 << 62
 _UUID_FREE = (1 << 128) - 1 & ~(0xF << 76 | 0b11 << 62)
@@ -77,6 +78,8 @@ def new_id(prefix: str) -> str:
 
 def _lp(value: str) -> bytes:
     raw = value.encode()
+    if len(raw) < len(_LENGTHS):
+        return _LENGTHS[len(raw)] + raw
     if len(raw) > 0xFFFF:
         raise UsageError("a part of an event's identity is longer than 65,535 bytes")
     return len(raw).to_bytes(2) + raw

@@ -19,7 +19,7 @@ from local.ports import Ports
 from local.probe import connects
 from local.process import Launch, replace
 from turnlog.config import load
-from turnlog.errors import Unavailable
+from turnlog.errors import NotInstalled, Unavailable
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -82,7 +82,7 @@ def java() -> str:
     beside = Path(home) / "bin" / "java" if home else None
     found = str(beside) if beside and beside.exists() else shutil.which("java")
     if not found:
-        raise Unavailable("no Java: Kafka needs 17 or newer (Debian: openjdk-17-jre-headless)")
+        raise NotInstalled("no Java: Kafka needs 17 or newer (Debian: openjdk-17-jre-headless)")
     return found
 
 
@@ -97,7 +97,7 @@ def java_version() -> str:
     match = re.search(r'version "(\d+)([^"]*)"', done.stderr)
     if match is None or int(match[1]) < _JAVA:
         said = match[0] if match else "without a version"
-        raise Unavailable(f"{path} is Java {said}; Kafka needs {_JAVA}")
+        raise NotInstalled(f"{path} is Java {said}; Kafka needs {_JAVA}")
     return f"{match[1]}{match[2]} ({path})"
 
 
@@ -119,7 +119,7 @@ def launch(place: Place) -> Launch:
     """
     found = find(place.home)
     if found is None:
-        raise Unavailable("Kafka was not fetched yet: turnlog doctor --fetch")
+        raise NotInstalled("Kafka was not fetched yet: turnlog doctor --fetch")
     cwd = place.folder("kafka")
     _lay_out(place, cwd, found)
     # Classes that are read already when the broker starts: 3.6 s of CPU instead of 5.8 s.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from local.lock import locked
-from turnlog.errors import Unavailable
+from turnlog.errors import NotInstalled, Unavailable
 
 POM = Path(__file__).with_name("pom.xml")
 _NAMESPACE = "{http://maven.apache.org/POM/4.0.0}"
@@ -72,7 +72,7 @@ def maven() -> str:
     """
     found = shutil.which("mvn")
     if not found:
-        raise Unavailable("no Maven: `mvn` fetches Kafka (Debian: maven)")
+        raise NotInstalled("no Maven: `mvn` fetches Kafka (Debian: maven)")
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from turnlog.config import past_proxy
-from turnlog.errors import TurnlogError, Unavailable, UsageError
+from turnlog.errors import NotInstalled, TurnlogError, Unavailable, UsageError
 
 # name -> module:function; imported only when asked for, so that `turnlog --help` stays quick.
 COMMANDS = {
@@ -66,12 +66,10 @@ def guarded(call: Callable[[], Any]) -> int:
     except UsageError as error:
         click.echo(f"turnlog: {error}", err=True)
         return 2
-    except Unavailable as error:
-        hint = "`turnlog status` shows which parts run, `turnlog up` starts them"
-        click.echo(f"turnlog: {error}\n{hint}", err=True)
-        return 1
     except TurnlogError as error:
         click.echo(f"turnlog: {error}", err=True)
+        if isinstance(error, Unavailable) and not isinstance(error, NotInstalled):
+            click.echo("`turnlog status` shows which parts run, `turnlog up` starts them", err=True)
         return 1
     except BrokenPipeError:
         # A reader such as `head` went away; the rest of the output has no one to go to.

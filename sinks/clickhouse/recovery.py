@@ -40,10 +40,10 @@ def stop_others(clickhouse: ClickHouse, table: Table, partitions: Iterable[int])
     )
 
 
-def query_id(table: Table, spans: Mapping[int, tuple[int, int]], part: int) -> str:
-    """Return the name of an insert: topic, then partition and offsets of what it may hold."""
+def query_id(table: Table, spans: Mapping[int, tuple[int, int]], header: bytes) -> str:
+    """Return the name of an insert: topic, partitions and offsets of what it may hold, schema."""
     listed = " ".join(f"{number}:{first}-{last}" for number, (first, last) in spans.items())
-    return f"{table.source} {listed} #{part}"
+    return f"{table.source} {listed} {header.hex()}"
 
 
 def stored_offsets(

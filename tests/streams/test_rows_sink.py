@@ -98,12 +98,13 @@ def started(config: Config, log: Log, committed: int = 0) -> RowsSink:
 
 
 def drain(sink: RowsSink, messages: Sequence[Message], size: int = 100) -> list[tuple[int, str]]:
-    """Write messages in batches, each prepared before; return offset and reason of what was bad."""
+    """Write messages in batches that arrive in pieces; return offset and reason of what was bad."""
     dead = []
     for start in range(0, len(messages), size):
-        some = messages[start : start + size]
-        sink.prepare(some)
-        dead += sink.write(some)
+        batch = messages[start : start + size]
+        for at in range(0, len(batch), 30):
+            sink.prepare(batch[at : at + 30])
+        dead += sink.write(batch)
     return [(item.message.offset() or 0, item.reason) for item in dead]
 
 
@@ -340,7 +341,7 @@ def test_the_table_takes_exactly_what_a_decoder_takes(stores: Config, usage_log:
 
 def inserted(clickhouse: ClickHouse, table: Table, container: Any, number: int) -> bool:
     try:
-        name = query_id(table, {0: (number, number)}, 0)
+        name = query_id(table, {0: (number, number)}, container.header)
         clickhouse.insert_avro(table.name, container.columns, container.pieces, name)
     except InsertRefused:
         return False
@@ -379,9 +380,43 @@ def test_a_value_out_of_its_shape_is_stored_as_other_and_a_bad_id_is_refused(
     assert table_digest(stores, usage_log.table, usage.canonical) == usage_log.fold(usage.canonical)
 
 
+def test_messages_that_were_not_prepared_are_written_all_the_same(
+    stores: Config, usage_log: Log
+) -> None:
+    for number in range(40):
+        usage_log.append(usage_event(number), partition=number % 2)
+    sink = started(stores, usage_log)
+    sink.prepare(usage_log.messages[:20])
+    # A partition moved away and came back: what was prepared is void.
+    source = usage_log.table.source
+    sink.forget([(source, 1)])
+    sink.recover({(source, 1): 0})
+    sink.prepare(usage_log.messages[20:])
+    assert sink.write(usage_log.messages) == []
+    assert table_digest(stores, usage_log.table, usage.canonical) == usage_log.fold(usage.canonical)
+
+
+def test_an_insert_is_stored_whole_or_not_at_all(stores: Config, usage_log: Log) -> None:
+    """The engine reads rows in blocks of 16,384: none of them may stay when a later one is bad."""
+    rows = 20_000
+    values = [usage_event(number, conversation="c") for number in range(rows)]
+    values[-1] += b"?"
+    batch = Batch([b"acme/c"] * rows, values, [0] * rows, list(range(rows)), [NOW_MS] * rows)
+    (container,) = Builder(usage_log.table).build(batch).containers
+    clickhouse = ClickHouse(stores)
+    assert not inserted(clickhouse, usage_log.table, container, 0)
+    table = f"turnlog.{usage_log.table.name}"
+    assert clickhouse.rows(f"SELECT count() FROM {table}") == [(0,)]
+    good = batch.only(range(rows - 1))
+    (container,) = Builder(usage_log.table).build(good).containers
+    assert inserted(clickhouse, usage_log.table, container, 0)
+    parts = "SELECT count(), sum(rows) FROM system.parts WHERE table = {table:String} AND level = 0"
+    assert clickhouse.rows(parts, {"table": usage_log.table.name}) == [(1, rows - 1)]
+
+
 def test_an_insert_is_named_so_that_the_next_owner_finds_it_and_no_other() -> None:
-    name = query_id(USAGE, {1: (5, 9), 12: (0, 3)}, 0)
-    assert name == "turnlog.usage 1:5-9 12:0-3 #0"
+    name = query_id(USAGE, {1: (5, 9), 12: (0, 3)}, b"\xc3\x01")
+    assert name == "turnlog.usage 1:5-9 12:0-3 c301"
 
     def finds(*partitions: int, topic: str = "turnlog.usage") -> bool:
         numbers = "|".join(map(str, partitions))

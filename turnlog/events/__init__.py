@@ -1,7 +1,7 @@
 """Events: their types, their bytes, their Kafka records, and slices of bytes without decoding."""
 
 from turnlog.events.codec import MAX_RECORD_BYTES, Event, decode, encode
-from turnlog.events.fast import Encoder
+from turnlog.events.fast import Constants, Encoder
 from turnlog.events.records import Headers, Record, key_of, record
 from turnlog.events.schema import TYPES, EventType, by_fingerprint
 from turnlog.events.slices import (
@@ -16,6 +16,7 @@ from turnlog.events.slices import (
 __all__ = [
     "MAX_RECORD_BYTES",
     "TYPES",
+    "Constants",
     "Encoder",
     "Event",
     "EventType",

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from turnlog.errors import UsageError
-from turnlog.events import TYPES, Encoder, Record, key_of
+from turnlog.events import TYPES, Constants, Encoder, Record, key_of
 from turnlog.events.schema import COMMON
 from turnlog.ids import event_id, new_id
 from turnlog.keys import DataKey, Grant, Locator, Sealer, Subject
@@ -97,11 +97,11 @@ class Stream:
             "producer_id": writer.producer_id,
             "producer_epoch": writer.transport.producer_epoch,
         }
+        self._constants = Constants(self._shared)
         self._subject_id = subject_id
         self._tree = shared.get("key_tree", b"")
         self._writer_epoch = shared.get("writer_epoch", 0)
         self._ways: dict[str, Way] = {}
-        self._encoder: Encoder | None = None
 
     def sealer(self, key: DataKey) -> Sealer:
         """Return what seals under a key of the subject."""
@@ -161,9 +161,7 @@ class Stream:
         kind = TYPES.get(type)
         if kind is None or kind.topic in _NOT_OURS:
             raise UsageError(f"a producer writes no {type[:64]!r}")
-        first = self._encoder
-        encoder = first.sibling(type) if first else Encoder(type, self._shared)
-        self._encoder = encoder
+        encoder = Encoder.of(type, self._constants)
         key = encoder.key or key_of(type, self._shared)
         return Way(encoder.record, self._transport.lane(kind.topic, key))
 
