@@ -2,9 +2,9 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from bench.measure import Result, Sample, Stopwatch, blocks, result
 from bench.raw import RawProducer, Sent
@@ -17,7 +17,7 @@ from turnlog.keeper_client import credential_of
 from turnlog.producer import Position, Producer, RunFields
 from turnlog.producer.fields import began
 from turnlog.producer.run_events import RunEvents
-from turnlog.producer.transport import KafkaTransport, Lane
+from turnlog.producer.transport import KafkaLane, KafkaTransport, Lane, chunk_settings
 from turnlog.producer.writer import Writer
 
 ORG = "local"
@@ -38,13 +38,22 @@ STREAM_TOPICS = ("turnlog.runs", "turnlog.run-chunks", "turnlog.turns", "turnlog
 class RecordingTransport(KafkaTransport):
     """The real transport; also keeps what was sent, which costs our side 0.2 µs a record."""
 
-    sent: list[Sent]
+    sent: list[tuple[Lane, bytes, bytes, Headers]]
+
+    def take_sent(self) -> list[Sent]:
+        """Return what was sent since the last call."""
+        sent, self.sent = self.sent, []
+        return [
+            Sent(lane.wire_topic, lane.partition, key, value, headers)
+            for lane, key, value, headers in sent
+            if isinstance(lane, KafkaLane)
+        ]
 
     def send(
         self, lane: Lane, key: bytes, value: bytes, headers: Headers
     ) -> "asyncio.Future[Position]":
         """Send and keep a record."""
-        self.sent.append(Sent(lane.wire_topic, lane.partition, key, value, headers))
+        self.sent.append((lane, key, value, headers))
         return super().send(lane, key, value, headers)
 
 
@@ -161,7 +170,7 @@ class Runs:
 
 @asynccontextmanager
 async def producers(
-    config: Config,
+    config: Config, raw_settings: Mapping[str, Any]
 ) -> AsyncIterator[tuple[Producer, RecordingTransport, RawProducer]]:
     """Open the producer under test and a raw client on topics of the bench's own."""
     with bench_topics(config, STREAM_TOPICS) as names:
@@ -170,7 +179,7 @@ async def producers(
         await transport.open()
         credential = credential_of(config, ORG)
         async with Producer.open(config, credential, transport=transport) as producer:
-            yield producer, transport, RawProducer(producer_settings(config))
+            yield producer, transport, RawProducer(raw_settings)
 
 
 async def compare(
@@ -189,14 +198,17 @@ async def compare(
     again: list[Sample] = []
     for size in itertools.chain((min(block, records),), blocks(records, block)):
         ours.append(await side.block(size))
-        sent, transport.sent = transport.sent, []
-        again.append(raw.send(sent))
+        again.append(raw.send(transport.take_sent()))
     return result(path, ours[1:], again[1:])
 
 
 async def measure_events(config: Config, records: int, block: int) -> Result:
-    """Measure `producer-event`."""
-    async with producers(config) as (producer, transport, raw):
+    """Measure `producer-event`: chunk batches, so the raw client is set up as theirs is."""
+    async with producers(config, chunk_settings(producer_settings(config))) as (
+        producer,
+        transport,
+        raw,
+    ):
         writer = Writer(transport, producer.grant)
         side = Events(producer, writer)
         return await compare("producer-event", side, transport, raw, records, block)
@@ -206,6 +218,6 @@ async def measure_runs(
     config: Config, records: int, block: int, trace: Iterator[Lengths]
 ) -> Result:
     """Measure `producer-run`."""
-    async with producers(config) as (producer, transport, raw):
+    async with producers(config, producer_settings(config)) as (producer, transport, raw):
         side = Runs(producer, trace)
         return await compare("producer-run", side, transport, raw, records, block)

@@ -17,6 +17,8 @@ SHAPE = re.compile(r"[A-Za-z0-9._:/@+-]{1,128}")
 """What a content-free value may look like (DESIGN.md law 5); `fullmatch` it."""
 
 _EVENT_LABEL = b"turnlog/event/v1\0"
+_DIGITS = "0123456789abcdefghijklmnopqrstuv"
+_PAIRS = [high + low for high in _DIGITS for low in _DIGITS]
 _LENGTHS = [length.to_bytes(2) for length in range(256)]
 # Version 8 and variant 10 of RFC 9562, and the bits that they leave to the digest.
 _UUID_V8 = 0x8 << 76 | 0b10 << 62
@@ -72,8 +74,11 @@ def new_id(prefix: str) -> str:
     """Return prefix, `_` and 26 characters of a new UUIDv7; ids sort in the order they were made.
 
     The alphabet is base32hex (RFC 4648 section 7), because plain base32 does not keep the order.
+    Written two characters at a time: `base64` does it in Python and takes four times as long.
     """
-    return f"{prefix}_{base64.b32hexencode(uuid7()).decode().rstrip('=').lower()}"
+    number = int.from_bytes(uuid7()) << 2
+    pairs = [_PAIRS[number >> shift & 0x3FF] for shift in range(120, -1, -10)]
+    return f"{prefix}_{''.join(pairs)}"
 
 
 def _lp(value: str) -> bytes:

@@ -12,7 +12,10 @@ from turnlog.errors import FrameError, TooLarge
 
 # A frame that inflates over this is refused, whatever its header says of its size.
 MAX_CONTENT_BYTES = 64 << 20
-_LEVEL = 3
+# On the recorded bodies level 3 saves 1 % of the bytes that 1 leaves and takes 25 to 60 % longer.
+_LEVEL = 1
+# Chunk batches live for two days, and there are many: half the time for a third more bytes.
+_FAST_LEVEL = -1
 # A packer never shrinks its buffer; past this it is replaced.
 _KEPT_BUFFER_BYTES = 1 << 20
 _LISTS = frozenset((list, tuple))
@@ -29,6 +32,9 @@ class _Codecs(threading.local):
     def __init__(self) -> None:
         self.packer = _packer()
         self.compress = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True).compress
+        self.compress_fast = zstandard.ZstdCompressor(
+            level=_FAST_LEVEL, write_content_size=True
+        ).compress
         self.decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_CONTENT_BYTES)
 
 
@@ -100,15 +106,19 @@ def _no_extension(code: int, data: bytes) -> NoReturn:
     raise FrameError("the frame's content holds a msgpack extension type")
 
 
-def compress(plaintext: bytes) -> bytes:
+def compress(plaintext: bytes, fast: bool = False) -> bytes:
     """Return one zstd frame that states its content's size.
+
+    Args:
+        plaintext: what to compress.
+        fast: the content does not live long.
 
     Raises:
         TooLarge: more than a reader would open.
     """
     if len(plaintext) > MAX_CONTENT_BYTES:
         raise TooLarge(f"content of {len(plaintext)} bytes, over {MAX_CONTENT_BYTES}")
-    return _codecs.compress(plaintext)
+    return _codecs.compress_fast(plaintext) if fast else _codecs.compress(plaintext)
 
 
 def decompress(compressed: bytes) -> bytes:

@@ -27,6 +27,11 @@ def mac(key: bytes, message: bytes) -> bytes:
     return sha256(key.translate(OUTER) + OUTER_PAD + inner).digest()
 
 
+def pads(key: bytes) -> tuple[bytes, bytes]:
+    """Return the first block of the inner and the outer hash of HMAC under a key of 32 bytes."""
+    return key.translate(INNER) + INNER_PAD, key.translate(OUTER) + OUTER_PAD
+
+
 def expand(key: bytes, label: bytes, context: bytes, length_bytes: int = KEY_BYTES) -> bytes:
     """Return `HKDF-Expand-SHA-256(key, label 00 context, length_bytes)`.
 

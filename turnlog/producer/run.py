@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -108,13 +109,13 @@ class Run:
         began = self._fields
         if began.input is None:
             return None
-        return input_turn(self._writer, self._events.shared, began.input, began.input_role)
+        return input_turn(self._writer, self._events, began.input, began.input_role)
 
     def _begin(self) -> None:
         self._began_ns, self._began_us = time.perf_counter_ns(), time.time_ns() // 1000
         self._beat_ns = self._began_ns
         if self.conversation:
-            self._accepted.append(answer_turn(self._writer, self._events.shared))
+            self._accepted.append(answer_turn(self._events))
         self._open = True
         self._opened.add(self)
 
@@ -214,7 +215,7 @@ class Run:
     ) -> Position:
         """End the run: the answer is whole.
 
-        Resolves when the broker has acknowledged what remained of the output, the terminal event
+        Resolves when the broker has acknowledged the terminal event, which holds the whole output,
         and the usage event.
 
         Args:
@@ -322,7 +323,11 @@ class Run:
         self._open = False
         self._opened.discard(self)
         for future in self._others:
-            _warn_if_lost(self.run, await _trouble(future))
+            # Not waited for: the terminal event holds the whole output, and chunks take longer.
+            if future.done():
+                _warn_if_lost(self.run, future)
+            else:
+                future.add_done_callback(partial(_warn_if_lost, self.run))
         troubles = [await _trouble(future) for future in (*self._accepted, counted, position)]
         for trouble in filter(None, troubles):
             raise trouble
@@ -352,8 +357,8 @@ async def _trouble(future: asyncio.Future[Position]) -> TurnlogError | None:
     return None
 
 
-def _warn_if_lost(run: str, error: TurnlogError | None) -> None:
-    if error is not None:
+def _warn_if_lost(run: str, future: asyncio.Future[Position]) -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
         logger.warning("run %s: output or a sign of life is not in the log: %s", run, error)
 
 

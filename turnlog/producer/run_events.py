@@ -18,7 +18,6 @@ class RunEvents(Stream):
 
     Attributes:
         locator: the run's key locator, fixed now and copied by all its events.
-        shared: fields that all of them have in common.
     """
 
     def __init__(self, writer: Writer, began: Began) -> None:
@@ -35,9 +34,8 @@ class RunEvents(Stream):
             kind="o",
         )
         tree, day, gen = self.locator
-        self.shared = {**common, "key_tree": tree, "key_day": day, "key_gen": gen}
-        super().__init__(writer, self.shared, common["run"])
-        self._writer = writer
+        located = {"key_tree": tree, "key_day": day, "key_gen": gen}
+        super().__init__(writer, common | located, common["run"])
         self._epoch: int = common["writer_epoch"]
         self._sealers: dict[str, Sealer] = {}
         self._next_seqs: dict[str, list[int]] = {}
@@ -86,7 +84,7 @@ class RunEvents(Stream):
 
     def _new_way(self, type: str) -> Way:
         way = super()._new_way(type)
-        way.prefix = event_prefix(self._org, self._subject_id, type)
+        way.prefix = event_prefix(self._subject.org, self._subject_id, type)
         way.next_seq = self._next_seqs.setdefault(TYPES[type].topic, way.next_seq)
         return way
 

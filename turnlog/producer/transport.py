@@ -7,8 +7,8 @@ it is durable can stand here.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message, murmur2
@@ -27,6 +27,9 @@ POLL_S = 0.002
 # an outage this many come at once, and the loop is held for their 20 ms.
 QUEUE_RECORDS = 10_000
 UNKNOWN_OFFSET = -1
+CHUNKS = "turnlog.run-chunks"
+# Of the 400 ms after which a chunk batch is late (DESIGN.md law 2).
+CHUNK_LINGER_MS = 50
 
 
 class Position(NamedTuple):
@@ -48,11 +51,10 @@ class Position(NamedTuple):
 class Lane:
     """One topic-partition of one producer epoch: the place where `producer_seq` is counted."""
 
-    __slots__ = ("next_seq", "partition", "topic", "wire_topic")
+    __slots__ = ("next_seq", "partition", "topic")
 
-    def __init__(self, topic: str, wire_topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
-        self.wire_topic = wire_topic
         self.partition = partition
         self.next_seq = 0
 
@@ -79,19 +81,46 @@ class Transport(Protocol):
 
 
 class _Waiting(NamedTuple):
-    lane: Lane
+    lane: "KafkaLane"
     key: bytes
     value: bytes
     headers: Headers
     future: asyncio.Future[Position]
 
 
+class _Client:
+    """One librdkafka producer, and in order the records that wait for space in its queue."""
+
+    def __init__(self, settings: Mapping[str, Any], on_error: Callable[[KafkaError], None]) -> None:
+        own = {"queue.buffering.max.messages": QUEUE_RECORDS, "error_cb": on_error}
+        self.kafka = KafkaClient({**own, **settings})
+        # Looked up once: it is used once an event.
+        self.produce = self.kafka.produce
+        self.waiting: deque[_Waiting] = deque()
+
+
+class KafkaLane(Lane):
+    """A lane with the name that its topic has on the wire and the client that writes to it."""
+
+    __slots__ = ("client", "wire_topic")
+
+    def __init__(self, topic: str, partition: int, wire_topic: str, client: _Client) -> None:
+        super().__init__(topic, partition)
+        self.wire_topic = wire_topic
+        self.client = client
+
+
 class KafkaTransport:
-    """An idempotent librdkafka producer that is polled from the event loop.
+    """Idempotent librdkafka producers that are polled from the event loop.
 
     Not from a thread: the binding takes and drops the interpreter's lock for each delivery report,
     so that a thread gets one report for every switch interval (5 ms) of a busy loop. Polled from
     the loop, all reports that are there are handed out in one go, 2 µs each.
+
+    Chunk batches, which nobody waits for, go by a client of their own that collects for longer:
+    librdkafka sends a request for each partition, and with 6 partitions and 5 ms the broker took
+    1,200 requests a second for 10,000 events, as much work as making them. Nor do the events that
+    somebody waits for ever stand behind chunks.
 
     A full queue of librdkafka is not an error: records wait here, in order, and go on as reports
     come in. Order within a partition is that of `send`.
@@ -111,21 +140,26 @@ class KafkaTransport:
         metadata_timeout_s: float = METADATA_TIMEOUT_S,
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        self._settings = settings
         self._rename = rename or {}
         self._metadata_timeout_s = metadata_timeout_s
         self._partitions: dict[str, int] = {}
-        self._lanes: dict[tuple[str, int], Lane] = {}
-        self._waiting: deque[_Waiting] = deque()
+        self._lanes: dict[tuple[str, int], KafkaLane] = {}
         self._unacknowledged = 0
         self._polling: asyncio.TimerHandle | None = None
         self._fatal: str | None = None
         self._closed = False
-        own = {"queue.buffering.max.messages": QUEUE_RECORDS, "error_cb": self.on_error}
-        self._client = KafkaClient({**own, **settings})
-        # Looked up once: each is used once an event.
+        self._accepted = _Client(settings, self.on_error)
+        self._clients = [self._accepted]
         self._new_future = self._loop.create_future
-        self._produce = self._client.produce
         self._report = self._on_delivery
+
+    @cached_property
+    def _chunks(self) -> _Client:
+        """Made when the first run streams: importers never do."""
+        client = _Client(chunk_settings(self._settings), self.on_error)
+        self._clients.append(client)
+        return client
 
     async def open(self) -> None:
         """Learn the partition count of every topic.
@@ -133,15 +167,14 @@ class KafkaTransport:
         Raises:
             Unavailable: no broker answered.
         """
+        ask = partial(self._accepted.kafka.list_topics, timeout=self._metadata_timeout_s)
         try:
-            metadata = await self._loop.run_in_executor(
-                None, partial(self._client.list_topics, timeout=self._metadata_timeout_s)
-            )
+            metadata = await self._loop.run_in_executor(None, ask)
         except KafkaException as error:
             raise _refusal(error.args[0]) from error
         self._partitions = {name: len(topic.partitions) for name, topic in metadata.topics.items()}
 
-    def lane(self, topic: str, key: bytes) -> Lane:
+    def lane(self, topic: str, key: bytes) -> KafkaLane:
         """Return the lane of a key.
 
         Raises:
@@ -154,7 +187,8 @@ class KafkaTransport:
         partition = murmur2(key, count)
         lane = self._lanes.get((topic, partition))
         if lane is None:
-            lane = self._lanes[topic, partition] = Lane(topic, wire_topic, partition)
+            client = self._chunks if topic == CHUNKS else self._accepted
+            lane = self._lanes[topic, partition] = KafkaLane(topic, partition, wire_topic, client)
         return lane
 
     def send(
@@ -168,9 +202,11 @@ class KafkaTransport:
         """
         if self._fatal or self._closed:
             raise Unavailable(self._fatal or "the producer is closed")
+        assert type(lane) is KafkaLane  # it made them all
         future: asyncio.Future[Position] = self._new_future()
-        if self._waiting or not self._handed_over(lane, key, value, headers, future):
-            self._waiting.append(_Waiting(lane, key, value, headers, future))
+        waiting = lane.client.waiting
+        if waiting or not self._handed_over(lane, key, value, headers, future):
+            waiting.append(_Waiting(lane, key, value, headers, future))
         lane.next_seq += 1
         self._unacknowledged += 1
         if self._polling is None:
@@ -186,10 +222,8 @@ class KafkaTransport:
         late = await self._late(timeout_s)
         if late:
             logger.warning("%d records were not acknowledged in time", late)
-            while self._waiting:
-                given_up = KafkaError(KafkaError._PURGE_QUEUE)
-                self._refuse(self._waiting.popleft(), _refusal(given_up))
-            self._client.purge()
+            for client in self._clients:
+                self._purge(client)
             await self._late(PURGE_TIMEOUT_S)
         return late
 
@@ -200,22 +234,28 @@ class KafkaTransport:
             await asyncio.sleep(POLL_S)
         return self._unacknowledged
 
+    def _purge(self, client: _Client) -> None:
+        while client.waiting:
+            given_up = KafkaError(KafkaError._PURGE_QUEUE)
+            self._refuse(client.waiting.popleft(), _refusal(given_up))
+        client.kafka.purge()
+
     def on_error(self, error: KafkaError) -> None:
-        """Take an error of the client as a whole; only a fatal one matters, the rest mends."""
+        """Take an error of a client as a whole; only a fatal one matters, the rest mends."""
         if error.fatal():
             self._fatal = f"Kafka: {error.name()}: this producer cannot go on, open another"
             logger.error("%s", self._fatal)
 
     def _handed_over(
         self,
-        lane: Lane,
+        lane: KafkaLane,
         key: bytes,
         value: bytes,
         headers: Headers,
         future: asyncio.Future[Position],
     ) -> bool:
         try:
-            self._produce(
+            lane.client.produce(
                 lane.wire_topic,
                 value,
                 key,
@@ -231,16 +271,17 @@ class KafkaTransport:
 
     def _poll(self) -> None:
         """Have the reports that are there handed out, and move on what waits for space."""
-        self._client.poll(0)
-        if self._waiting:
-            self._move_on()
+        for client in self._clients:
+            client.kafka.poll(0)
+            if client.waiting:
+                self._move_on(client.waiting)
         again = self._unacknowledged and not self._loop.is_closed()
         self._polling = self._loop.call_later(POLL_S, self._poll) if again else None
 
     def _on_delivery(
         self,
         future: asyncio.Future[Position],
-        lane: Lane,
+        lane: KafkaLane,
         error: KafkaError | None,
         message: Message,
     ) -> None:
@@ -259,15 +300,20 @@ class KafkaTransport:
         if not waiting.future.done():
             waiting.future.set_exception(error)
 
-    def _move_on(self) -> None:
-        while self._waiting:
-            waiting = self._waiting[0]
+    def _move_on(self, waiting: deque[_Waiting]) -> None:
+        while waiting:
+            first = waiting[0]
             try:
-                if not self._handed_over(*waiting):
+                if not self._handed_over(*first):
                     return
             except TurnlogError as error:
-                self._refuse(waiting, error)
-            self._waiting.popleft()
+                self._refuse(first, error)
+            waiting.popleft()
+
+
+def chunk_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the client that writes chunk batches."""
+    return {**settings, "linger.ms": CHUNK_LINGER_MS}
 
 
 def _refusal(error: KafkaError) -> TurnlogError:

@@ -7,15 +7,12 @@ from typing import Any, NamedTuple, Required, TypedDict
 
 from turnlog.errors import UsageError
 from turnlog.ids import event_id, new_id
-from turnlog.keys import Subject
+from turnlog.keys import Locator, Subject
 from turnlog.producer.fields import DEFAULT_PROJECT, Names, allowed, check_fields, checked_role
 from turnlog.producer.transport import Position
-from turnlog.producer.writer import Writer
+from turnlog.producer.writer import Stream, Writer
 
-# Of a run, its turns share these.
-_SHARED = (
-    "org", "project", "conversation", "user", "correlation_id", "causation_id", "traceparent",
-)  # fmt: skip
+_APPENDED = "turn.appended"
 
 
 class TurnFields(TypedDict, total=False):
@@ -108,46 +105,62 @@ def append_turn(writer: Writer, given: TurnFields) -> tuple[str, asyncio.Future[
     return turn, _spoken(writer, shared | own, content, key or turn)
 
 
-def input_turn(
-    writer: Writer, run: Mapping[str, Any], text: str, role: str
-) -> asyncio.Future[Position]:
+def input_turn(writer: Writer, run: Stream, text: str, role: str) -> asyncio.Future[Position]:
     """Hand over the turn that a run answers.
 
     Args:
         writer: writes it.
-        run: the run's constant fields.
+        run: the run's events.
         text: what was said.
         role: who said it.
     """
-    turn = new_id("turn")
-    shared = {name: run[name] for name in _SHARED}
-    return _spoken(writer, shared | {"turn": turn, "role": role}, {"text": text}, turn)
+    shared, turn = run.fields, new_id("turn")
+    subject, locator = _begun(writer, shared, turn)
+    tree, day, gen = locator
+    located = {"key_tree": tree, "key_day": day, "key_gen": gen}
+    stream = run.beside({"run": "", "turn": turn, "writer_epoch": 0, **located}, turn)
+    own = {
+        "event_id": event_id(shared["org"], shared["conversation"], _APPENDED, turn),
+        "occurred_at_us": _now_us(),
+        "role": role,
+    }
+    sealer = stream.sealer(writer.grant.data_key(locator, subject))
+    return stream.hand_over(stream.way(_APPENDED), _APPENDED, own, {"text": text}, sealer)
 
 
-def answer_turn(writer: Writer, run: Mapping[str, Any]) -> asyncio.Future[Position]:
+def answer_turn(run: Stream) -> asyncio.Future[Position]:
     """Hand over the turn that names a run as its answer: no text, no status (DESIGN.md section 4).
 
     Args:
-        writer: writes it.
-        run: the run's constant fields, key locator included.
+        run: the run's events.
     """
-    body = {name: run[name] for name in (*_SHARED, "run", "turn", "key_tree", "key_day", "key_gen")}
-    body |= {"role": "assistant", "answer_run": run["run"], "occurred_at_us": _now_us()}
-    body["event_id"] = event_id(run["org"], run["run"], "turn.appended", run["turn"])
-    return writer.append("turn.appended", body)
+    org, run_id, turn = (run.fields[name] for name in ("org", "run", "turn"))
+    stream = run.beside({"writer_epoch": 0}, turn)
+    own = {
+        "event_id": event_id(org, run_id, _APPENDED, turn),
+        "occurred_at_us": _now_us(),
+        "role": "assistant",
+        "answer_run": run_id,
+    }
+    return stream.hand_over(stream.way(_APPENDED), _APPENDED, own, None, None)
 
 
 def _spoken(
     writer: Writer, body: dict[str, Any], content: Mapping[str, Any], natural_id: str
 ) -> asyncio.Future[Position]:
-    org, user, conversation, turn = (body[name] for name in ("org", "user", "conversation", "turn"))
-    subject = Subject(org, user, conversation, turn, "t")
+    subject, locator = _begun(writer, body, body["turn"])
+    body["event_id"] = event_id(body["org"], body["conversation"], _APPENDED, natural_id)
+    body["occurred_at_us"] = _now_us()
+    return writer.append(_APPENDED, body, content, subject, locator)
+
+
+def _begun(writer: Writer, body: Mapping[str, Any], turn: str) -> tuple[Subject, Locator]:
+    """Return a turn that begins now as the subject of a key, and its key locator."""
+    org, user, conversation = (body[name] for name in ("org", "user", "conversation"))
     locator = writer.grant.begin(
         org, body["project"], user=user, conversation=conversation, subject_id=turn, kind="t"
     )
-    body["event_id"] = event_id(org, conversation, "turn.appended", natural_id)
-    body["occurred_at_us"] = _now_us()
-    return writer.append("turn.appended", body, content, subject, locator)
+    return Subject(org, user, conversation, turn, "t"), locator
 
 
 def _turn_id(id_key: bytes, idempotency_key: str) -> str:

@@ -88,29 +88,44 @@ class Stream:
     """
 
     def __init__(self, writer: Writer, shared: Mapping[str, Any], subject_id: str) -> None:
-        self._org = str(shared.get("org", ""))
-        if self._org not in writer.grant.orgs:
-            raise UsageError(f"the credential does not name org {self._org[:64]!r}")
+        org = str(shared.get("org", ""))
+        if org not in writer.grant.orgs:
+            raise UsageError(f"the credential does not name org {org[:64]!r}")
+        epoch = writer.transport.producer_epoch
+        own = {"producer_id": writer.producer_id, "producer_epoch": epoch}
+        self._set(writer, Constants({**shared, **own}), subject_id)
+
+    def beside(self, changes: Mapping[str, Any], subject_id: str) -> "Stream":
+        """Return a stream that differs in some shared fields, for another subject.
+
+        Raises:
+            UsageError: a value does not fit its field.
+        """
+        made = Stream.__new__(Stream)
+        made._set(self._writer, self._constants.but(changes), subject_id)
+        return made
+
+    def _set(self, writer: Writer, constants: Constants, subject_id: str) -> None:
+        self._writer = writer
         self._transport = writer.transport
-        self._shared = {
-            **shared,
-            "producer_id": writer.producer_id,
-            "producer_epoch": writer.transport.producer_epoch,
-        }
-        self._constants = Constants(self._shared)
+        self._constants = constants
         self._subject_id = subject_id
-        self._tree = shared.get("key_tree", b"")
-        self._writer_epoch = shared.get("writer_epoch", 0)
         self._ways: dict[str, Way] = {}
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The shared fields."""
+        return self._constants.values
 
     def sealer(self, key: DataKey) -> Sealer:
         """Return what seals under a key of the subject."""
+        shared = self._constants.values
         return Sealer(
             key,
-            org=self._org,
-            tree=self._tree,
+            org=shared["org"],
+            tree=shared["key_tree"],
             subject_id=self._subject_id,
-            writer_epoch=self._writer_epoch,
+            writer_epoch=shared["writer_epoch"],
         )
 
     def hand_over(
@@ -162,7 +177,7 @@ class Stream:
         if kind is None or kind.topic in _NOT_OURS:
             raise UsageError(f"a producer writes no {type[:64]!r}")
         encoder = Encoder.of(type, self._constants)
-        key = encoder.key or key_of(type, self._shared)
+        key = encoder.key or key_of(type, self._constants.values)
         return Way(encoder.record, self._transport.lane(kind.topic, key))
 
 

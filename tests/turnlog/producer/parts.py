@@ -50,7 +50,7 @@ class KeepingTransport:
 
     def lane(self, topic: str, key: bytes) -> Lane:
         partition = sum(key) % self._partitions
-        return self._lanes.setdefault((topic, partition), Lane(topic, topic, partition))
+        return self._lanes.setdefault((topic, partition), Lane(topic, partition))
 
     def send(
         self, lane: Lane, key: bytes, value: bytes, headers: Headers
