@@ -13,6 +13,8 @@ TurnlogError
  ├── TooLarge             a frame or record over its limit
  ├── Conflict             the same identity with other content
  └── Unavailable          a part of the stack does not answer: retry (exit 1)
+      ├── SpoolFull       nor is there room in the disk spool
+      └── NotInstalled    a program that a local part needs is not there
 """
 
 
@@ -66,6 +68,10 @@ class Conflict(TurnlogError):
 
 class Unavailable(TurnlogError):
     """A part of the stack does not answer; a retry may work."""
+
+
+class SpoolFull(Unavailable):
+    """The disk spool takes no more: it is at its bound, or the disk is full or read-only."""
 
 
 class NotInstalled(Unavailable):

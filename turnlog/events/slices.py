@@ -153,3 +153,31 @@ def key_prefixes(key: bytes) -> tuple[bytes, bytes]:
     head = varint(len(org)) + org
     tail = varint(len(name)) + name
     return head + tail, head + b"\0" + tail
+
+
+def marked_may_repeat(value: bytes) -> bytes:
+    """Return the event saying of itself that it may have been written before.
+
+    Raises:
+        DecodeError: the bytes do not begin like an event.
+    """
+    _, _, at = frame_span(value)
+    try:
+        at = _take(value, at)[1]
+        for _ in range(3):  # seq, producer_seq, occurred_at_us
+            while value[at] & 0x80:
+                at += 1
+            at += 1
+        return value[:at] + b"\1" + value[at + 1 :]
+    except IndexError:
+        raise DecodeError("the value ends within its first fields") from None
+
+
+def event_id_of(value: bytes) -> bytes:
+    """Return the event id without decoding the rest.
+
+    Raises:
+        DecodeError: the bytes do not begin like an event.
+    """
+    at = frame_span(value)[0]
+    return value[at - EVENT_ID_BYTES : at]

@@ -49,14 +49,33 @@ class Position(NamedTuple):
 
 
 class Lane:
-    """One topic-partition of one producer epoch: the place where `producer_seq` is counted."""
+    """One topic-partition of one producer epoch: the place where `producer_seq` is counted.
 
-    __slots__ = ("next_seq", "partition", "topic")
+    Attributes:
+        topic: the topic.
+        partition: the partition.
+        next_seq: `producer_seq` of the next record.
+        acked_seq: the highest up to which all are in Kafka; -1 where none is.
+    """
+
+    __slots__ = ("_early", "acked_seq", "next_seq", "partition", "topic")
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
         self.partition = partition
         self.next_seq = 0
+        self.acked_seq = -1
+        self._early: set[int] = set()
+
+    def acknowledged(self, seq: int) -> None:
+        """Take note that a record is in Kafka; they may come out of order after an outage."""
+        if seq != self.acked_seq + 1:
+            self._early.add(seq)
+            return
+        self.acked_seq = seq
+        while self._early and self.acked_seq + 1 in self._early:
+            self.acked_seq += 1
+            self._early.discard(self.acked_seq)
 
 
 class Transport(Protocol):
@@ -80,12 +99,58 @@ class Transport(Protocol):
         """Wait for what was taken; return how many records were not acknowledged in time."""
 
 
-class _Waiting(NamedTuple):
-    lane: "KafkaLane"
-    key: bytes
-    value: bytes
-    headers: Headers
-    future: asyncio.Future[Position]
+class Sent:
+    """A record on its way; called with its delivery report.
+
+    Attributes:
+        lane: where it goes.
+        key: Kafka key.
+        value: the event.
+        headers: its headers.
+        seq: its `producer_seq`; -1 for one of another producer.
+        future: what its sender waits for.
+        at_s: when it was sent, by the loop's clock.
+        decided: whether Kafka has answered or given up.
+        delivered: whether it is in Kafka.
+    """
+
+    __slots__ = (
+        "at_s",
+        "decided",
+        "delivered",
+        "future",
+        "headers",
+        "key",
+        "lane",
+        "report",
+        "seq",
+        "value",
+    )
+
+    def __init__(
+        self,
+        report: Callable[["Sent", KafkaError | None, Message], None],
+        lane: "KafkaLane",
+        key: bytes,
+        value: bytes,
+        headers: Headers,
+        seq: int,
+        future: asyncio.Future[Position],
+    ) -> None:
+        self.report = report
+        self.lane = lane
+        self.key = key
+        self.value = value
+        self.headers = headers
+        self.seq = seq
+        self.future = future
+        self.at_s = 0.0
+        self.decided = False
+        self.delivered = False
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        """Take the delivery report."""
+        self.report(self, error, message)
 
 
 class _Client:
@@ -96,7 +161,7 @@ class _Client:
         self.kafka = KafkaClient({**own, **settings})
         # Looked up once: it is used once an event.
         self.produce = self.kafka.produce
-        self.waiting: deque[_Waiting] = deque()
+        self.waiting: deque[Sent] = deque()
 
 
 class KafkaLane(Lane):
@@ -147,6 +212,7 @@ class KafkaTransport:
         self._lanes: dict[tuple[str, int], KafkaLane] = {}
         self._unacknowledged = 0
         self._polling: asyncio.TimerHandle | None = None
+        self._now_s = 0.0
         self._fatal: str | None = None
         self._closed = False
         self._accepted = _Client(settings, self.on_error)
@@ -200,18 +266,27 @@ class KafkaTransport:
             TooLarge: librdkafka refuses the size.
             Unavailable: this client is closed, or Kafka told it to give up.
         """
+        return self._sent(lane, key, value, headers).future
+
+    def _sent(self, lane: Lane, key: bytes, value: bytes, headers: Headers) -> Sent:
         if self._fatal or self._closed:
             raise Unavailable(self._fatal or "the producer is closed")
         assert type(lane) is KafkaLane  # it made them all
-        future: asyncio.Future[Position] = self._new_future()
-        waiting = lane.client.waiting
-        if waiting or not self._handed_over(lane, key, value, headers, future):
-            waiting.append(_Waiting(lane, key, value, headers, future))
+        sent = Sent(self._report, lane, key, value, headers, lane.next_seq, self._new_future())
+        self._hand(sent)
         lane.next_seq += 1
+        return sent
+
+    def _hand(self, sent: Sent) -> None:
+        """Give a record to librdkafka, or put it behind those that wait for space."""
+        waiting = sent.lane.client.waiting
+        if waiting or not self._handed_over(sent):
+            waiting.append(sent)
         self._unacknowledged += 1
         if self._polling is None:
+            self._now_s = self._loop.time()
             self._polling = self._loop.call_later(POLL_S, self._poll)
-        return future
+        sent.at_s = self._now_s
 
     async def close(self, timeout_s: float) -> int:
         """Wait for the reports of everything sent; return how many did not come in time.
@@ -246,22 +321,16 @@ class KafkaTransport:
             self._fatal = f"Kafka: {error.name()}: this producer cannot go on, open another"
             logger.error("%s", self._fatal)
 
-    def _handed_over(
-        self,
-        lane: KafkaLane,
-        key: bytes,
-        value: bytes,
-        headers: Headers,
-        future: asyncio.Future[Position],
-    ) -> bool:
+    def _handed_over(self, sent: Sent) -> bool:
+        lane = sent.lane
         try:
             lane.client.produce(
                 lane.wire_topic,
-                value,
-                key,
+                sent.value,
+                sent.key,
                 lane.partition,
-                partial(self._report, future, lane),
-                headers=headers,  # type: ignore[arg-type]  # a list is invariant
+                sent,
+                headers=sent.headers,  # type: ignore[arg-type]  # a list is invariant
             )
         except BufferError:
             return False
@@ -271,6 +340,7 @@ class KafkaTransport:
 
     def _poll(self) -> None:
         """Have the reports that are there handed out, and move on what waits for space."""
+        self._now_s = self._loop.time()
         for client in self._clients:
             client.kafka.poll(0)
             if client.waiting:
@@ -278,33 +348,35 @@ class KafkaTransport:
         again = self._unacknowledged and not self._loop.is_closed()
         self._polling = self._loop.call_later(POLL_S, self._poll) if again else None
 
-    def _on_delivery(
-        self,
-        future: asyncio.Future[Position],
-        lane: KafkaLane,
-        error: KafkaError | None,
-        message: Message,
-    ) -> None:
+    def _on_delivery(self, sent: Sent, error: KafkaError | None, message: Message) -> None:
         self._unacknowledged -= 1
-        if future.done():
-            return
+        sent.decided = True
         if error is not None:
-            future.set_exception(_refusal(error))
+            self._undelivered(sent, _refusal(error))
             return
-        offset = message.offset()
-        known = UNKNOWN_OFFSET if offset is None else offset
-        future.set_result(Position(lane.topic, lane.partition, known))
+        sent.delivered = True
+        lane = sent.lane
+        if sent.seq >= 0:
+            lane.acknowledged(sent.seq)
+        if not sent.future.done():
+            offset = message.offset()
+            known = UNKNOWN_OFFSET if offset is None else offset
+            sent.future.set_result(Position(lane.topic, lane.partition, known))
 
-    def _refuse(self, waiting: _Waiting, error: TurnlogError) -> None:
+    def _undelivered(self, sent: Sent, error: TurnlogError) -> None:
+        if not sent.future.done():
+            sent.future.set_exception(error)
+
+    def _refuse(self, sent: Sent, error: TurnlogError) -> None:
         self._unacknowledged -= 1
-        if not waiting.future.done():
-            waiting.future.set_exception(error)
+        sent.decided = True
+        self._undelivered(sent, error)
 
-    def _move_on(self, waiting: deque[_Waiting]) -> None:
+    def _move_on(self, waiting: deque[Sent]) -> None:
         while waiting:
             first = waiting[0]
             try:
-                if not self._handed_over(*first):
+                if not self._handed_over(first):
                     return
             except TurnlogError as error:
                 self._refuse(first, error)

@@ -1,0 +1,120 @@
+"""One spooled record on disk: `magic 4 | length u32 | CRC-32 u32 | msgpack payload`, big-endian.
+
+The CRC covers length and payload. A record that a crash cut off was never acknowledged, so a torn
+end is cut away; damage in the middle is passed over from magic to magic and told.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgpack
+
+from turnlog.events import Headers
+
+MAGIC = b"\xa7TL\x01"
+_HEAD = struct.Struct(">4sII")
+HEAD_BYTES = _HEAD.size
+_LENGTH = struct.Struct(">I")
+MAX_PAYLOAD_BYTES = 8 << 20
+
+
+class Spooled(NamedTuple):
+    """A Kafka record as it waits on disk.
+
+    Attributes:
+        topic: its topic.
+        partition: its partition.
+        key: its key, which names the stream.
+        value: the event, which says of itself that it may be a repeat.
+        headers: its headers.
+        spooled_at_us: when it was handed to the spool, UTC.
+    """
+
+    topic: str
+    partition: int
+    key: bytes
+    value: bytes
+    headers: Headers
+    spooled_at_us: int
+
+
+class Found(NamedTuple):
+    """A record in a segment.
+
+    Attributes:
+        record: as it was written.
+        start: offset of its first byte.
+        end: offset behind its last byte.
+    """
+
+    record: Spooled
+    start: int
+    end: int
+
+
+class Damage(NamedTuple):
+    """Bytes of a segment that are no record.
+
+    Attributes:
+        start: offset of the first.
+        end: offset behind the last.
+    """
+
+    start: int
+    end: int
+
+
+def packed(record: Spooled) -> bytes:
+    """Return the bytes of a record."""
+    topic, partition, key, value, headers, at_us = record
+    payload: bytes = msgpack.packb([topic, partition, key, value, headers, at_us])
+    crc = zlib.crc32(payload, zlib.crc32(_LENGTH.pack(len(payload))))
+    return _HEAD.pack(MAGIC, len(payload), crc) + payload
+
+
+def scan(data: bytes | memoryview, start: int = 0) -> Iterator[Found | Damage]:
+    """Give the records that stand in bytes, and between them what is damaged.
+
+    What does not end in a whole record comes last as a `Damage` that reaches the end.
+
+    Args:
+        data: of a segment, from its beginning.
+        start: where a record begins.
+    """
+    view = memoryview(data)
+    while start < len(view):
+        found = _at(view, start)
+        if found is None:
+            end = _next(data, view, start + 1)
+            yield Damage(start, end)
+            start = end
+        else:
+            yield found
+            start = found.end
+
+
+def _at(view: memoryview, start: int) -> Found | None:
+    if len(view) - start < HEAD_BYTES:
+        return None
+    magic, length, crc = _HEAD.unpack_from(view, start)
+    end = start + HEAD_BYTES + length
+    if magic != MAGIC or length > MAX_PAYLOAD_BYTES or end > len(view):
+        return None
+    payload = view[start + HEAD_BYTES : end]
+    if zlib.crc32(payload, zlib.crc32(_LENGTH.pack(length))) != crc:
+        return None
+    topic, partition, key, value, headers, at_us = msgpack.unpackb(payload)
+    pairs = [(name, mark) for name, mark in headers]
+    return Found(Spooled(topic, partition, key, value, pairs, at_us), start, end)
+
+
+def _next(data: bytes | memoryview, view: memoryview, start: int) -> int:
+    """Return where the next whole record begins, the end where there is none."""
+    whole = bytes(data) if isinstance(data, memoryview) else data
+    while (start := whole.find(MAGIC, start)) >= 0:
+        if _at(view, start) is not None:
+            return start
+        start += 1
+    return len(view)

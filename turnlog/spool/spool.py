@@ -1,0 +1,345 @@
+"""The disk spool: where events wait while Kafka does not take them.
+
+A folder per process, `{spool}/{owner}/`, locked while its process lives. The lock of a dead one is
+free: whoever opens the spool next adopts its segments, and no two processes adopt the same. All
+file work happens in one thread, which syncs whatever gathered meanwhile in one go; the event loop
+only hands over and hears back.
+
+There is one lane a topic. Of the bound, chunk batches get `1 - RESERVED_SHARE`; the rest is left to
+the events that people wait for, and so is a file of that size which is given up when the disk is
+full.
+"""
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from turnlog.errors import SpoolFull, UsageError
+from turnlog.spool.records import Spooled, packed
+from turnlog.spool.segments import SUFFIX, Lane, Segment
+
+logger = logging.getLogger(__name__)
+
+CHUNKS = "run-chunks"
+LANES = ("runs", "usage", "turns", CHUNKS)
+"""In the order in which they drain."""
+RESERVED_SHARE = 0.25
+RESERVE_FILE_BYTES = 32 << 20
+MAX_BYTES = 1 << 30
+_LOCK = "lock"
+_RESERVE = "reserve"
+_SHED = "shed.json"
+# One sync takes in at most this many records.
+_GROUP = 4096
+
+
+class Read(NamedTuple):
+    """Records of one segment, in order.
+
+    Attributes:
+        lane: its lane.
+        segment: where they stand; `Spool.done` wants it.
+        records: the records.
+    """
+
+    lane: str
+    segment: Segment
+    records: list[Spooled]
+
+
+class _Append(NamedTuple):
+    lane: str
+    data: bytes
+    future: asyncio.Future[None]
+
+
+_Work = _Append | Callable[[], None]
+
+
+class Spool:
+    """The spool of this process; made by `Spool.open`, used on one event loop.
+
+    Attributes:
+        events: records that wait, by lane.
+        shed: chunk batches and others that found no room, by lane.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int = MAX_BYTES) -> None:
+        self.events: Counter[str] = Counter()
+        self.shed: Counter[str] = Counter()
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._taken = 0
+        self._loop = asyncio.get_running_loop()
+        self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._lanes = {name: Lane(folder, name) for name in LANES}
+        self._held: dict[Path, int] = {}
+        self._thread = threading.Thread(target=self._run, name="turnlog-spool", daemon=True)
+
+    @classmethod
+    async def open(cls, spool: Path, owner: str, max_bytes: int = MAX_BYTES) -> "Spool":
+        """Make this process's folder and adopt those of dead ones.
+
+        Raises:
+            UsageError: the folder cannot be written to.
+        """
+        made = cls(spool / owner, max_bytes)
+        try:
+            await asyncio.to_thread(made._prepare, spool)
+        except OSError as error:
+            raise UsageError(f"spool {spool}: {error.strerror}") from error
+        made._thread.start()
+        return made
+
+    def _prepare(self, spool: Path) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        own = lock(self._folder)
+        if own is None:
+            raise UsageError(f"spool {self._folder} is another process's")
+        self._held[self._folder] = own
+        _reserve(self._folder, min(RESERVE_FILE_BYTES, int(self._max_bytes * RESERVED_SHARE)))
+        self.events, self._taken = self._adopt_dead()
+
+    def adopt_dead(self) -> None:
+        """Look for the folders of processes that died meanwhile."""
+
+        def work() -> None:
+            events, taken = self._adopt_dead()
+            if taken:
+                self._call(lambda: self._adopted(events, taken))
+
+        self._work.put(work)
+
+    def _adopted(self, events: Counter[str], taken: int) -> None:
+        self.events.update(events)
+        self._taken += taken
+
+    def _adopt_dead(self) -> tuple[Counter[str], int]:
+        """Take over what dead processes left; return its events by lane and its bytes."""
+        events: Counter[str] = Counter()
+        taken = 0
+        for folder in sorted(path for path in self._folder.parent.iterdir() if path.is_dir()):
+            if folder in self._held or (theirs := lock(folder)) is None:
+                continue
+            self._held[folder] = theirs
+            for name, lane in self._lanes.items():
+                found, size = self._adopt(folder, lane)
+                events[name] += found
+                taken += size
+        return events, taken
+
+    def _adopt(self, folder: Path, lane: Lane) -> tuple[int, int]:
+        before = lane.events, lane.size
+        for said in lane.adopt(folder.glob(f"{lane.name}-????????{SUFFIX}")):
+            logger.warning("spool %s: %s", folder.name, said)
+        found, size = lane.events - before[0], lane.size - before[1]
+        if found:
+            logger.warning("spool %s: %d %s of a dead producer", folder.name, found, lane.name)
+        return found, size
+
+    @property
+    def bytes_taken(self) -> int:
+        """Bytes that are taken up or spoken for."""
+        return self._taken
+
+    def append(self, lane: str, record: Spooled) -> asyncio.Future[None]:
+        """Hand a record over; resolves when it is on the disk.
+
+        Raises:
+            SpoolFull: there is no room for it, said at once; or later, by the future.
+        """
+        data = packed(record)
+        share = 1 - RESERVED_SHARE if lane == CHUNKS else 1
+        if self._taken + len(data) > self._max_bytes * share:
+            raise SpoolFull(f"the spool holds {self._taken} bytes and takes no more of {lane}")
+        self._taken += len(data)
+        self.events[lane] += 1
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._work.put(_Append(lane, data, future))
+        return future
+
+    def note_shed(self, lane: str, events: int = 1) -> None:
+        """Count events that found no room."""
+        self.shed[lane] += events
+        counts = dict(self.shed)
+        self._work.put(lambda: _write_shed(self._folder, counts))
+
+    def read(self, lane: str) -> asyncio.Future[Read | None]:
+        """Return the next records of a lane; None where all were handed out."""
+        future: asyncio.Future[Read | None] = self._loop.create_future()
+
+        def work() -> None:
+            found = self._lanes[lane].read()
+            if found is None:
+                self._tell(future, None)
+                return
+            segment, records, damaged = found
+            for damage in damaged:
+                logger.error("spool %s: damaged at %d", segment.path.name, damage.start)
+            self._tell(future, Read(lane, segment, [f.record for f in records]))
+
+        self._work.put(work)
+        return future
+
+    def done(self, read: Read, records: int) -> None:
+        """Count the first records of what was read as delivered."""
+        self.events[read.lane] -= records
+
+        def work() -> None:
+            freed = self._lanes[read.lane].done(read.segment, records)
+            if freed:
+                self._call(lambda: self._free(freed))
+
+        self._work.put(work)
+
+    def _free(self, size: int) -> None:
+        self._taken -= size
+
+    async def close(self) -> None:
+        """Finish what was handed over and give the folder free; it goes away when it is empty."""
+        self._work.put(None)
+        await asyncio.to_thread(self._thread.join)
+        for lane in self._lanes.values():
+            lane.close()
+        for folder, held in self._held.items():
+            _remove_empty(folder)
+            os.close(held)
+
+    # The thread.
+
+    def _run(self) -> None:
+        while (first := self._work.get()) is not None:
+            group, last = self._gathered(first)
+            appends = [work for work in group if isinstance(work, _Append)]
+            for name in LANES:
+                self._write(name, [one for one in appends if one.lane == name])
+            for work in group:
+                if not isinstance(work, _Append):
+                    work()
+            if last:
+                return
+
+    def _gathered(self, first: _Work) -> tuple[list[_Work], bool]:
+        """Return what waits, and whether closing was asked for."""
+        group = [first]
+        while len(group) < _GROUP:
+            try:
+                work = self._work.get_nowait()
+            except queue.Empty:
+                return group, False
+            if work is None:
+                return group, True
+            group.append(work)
+        return group, False
+
+    def _write(self, name: str, appends: list[_Append]) -> None:
+        if not appends:
+            return
+        try:
+            self._append(name, b"".join(one.data for one in appends), len(appends))
+        except OSError as error:
+            self._refuse(name, appends, error)
+            return
+        self._call(lambda: _resolve(appends))
+
+    def _append(self, name: str, data: bytes, records: int) -> None:
+        lane = self._lanes[name]
+        try:
+            lane.append(data, records)
+        except OSError:
+            if name == CHUNKS or not _release(self._folder):
+                raise
+            lane.append(data, records)
+
+    def _refuse(self, name: str, appends: list[_Append], error: OSError) -> None:
+        reason = f"the spool cannot be written: {error.strerror}"
+
+        def tell() -> None:
+            for one in appends:
+                self._taken -= len(one.data)
+                self.events[name] -= 1
+                if not one.future.done():
+                    one.future.set_exception(SpoolFull(reason))
+
+        self._call(tell)
+
+    def _tell(self, future: asyncio.Future[Read | None], read: Read | None) -> None:
+        self._call(lambda: None if future.done() else future.set_result(read))
+
+    def _call(self, work: Callable[[], object]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(work)
+
+
+def _resolve(appends: list[_Append]) -> None:
+    for one in appends:
+        if not one.future.done():
+            one.future.set_result(None)
+
+
+def lock(folder: Path) -> int | None:
+    """Lock a folder of a spool; None where its process lives. Freed when it is closed or dies."""
+    held = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(held)
+        return None
+    return held
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove a folder that holds no event and no count of shed ones."""
+    if any(folder.glob(f"*{SUFFIX}")) or (folder / _SHED).exists():
+        (folder / _RESERVE).unlink(missing_ok=True)
+        return
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+
+
+def _reserve(folder: Path, size: int) -> None:
+    """Take room on the disk for the events that people wait for."""
+    held = os.open(folder / _RESERVE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(held, 0, size)
+    except OSError as error:
+        logger.warning("spool %s: no room to reserve: %s", folder, error.strerror)
+    finally:
+        os.close(held)
+
+
+def _release(folder: Path) -> bool:
+    """Give up the reserved room; False where it was given up before."""
+    path = folder / _RESERVE
+    if not path.exists() or not path.stat().st_size:
+        return False
+    os.truncate(path, 0)
+    logger.error("spool %s: the disk is full, the reserve is in use", folder)
+    return True
+
+
+def read_shed(folder: Path) -> Counter[str]:
+    """Return what a process could not keep, by lane."""
+    try:
+        return Counter(json.loads((folder / _SHED).read_text()))
+    except (FileNotFoundError, ValueError):
+        return Counter()
+
+
+def _write_shed(folder: Path, counts: dict[str, int]) -> None:
+    path = folder / _SHED
+    try:
+        draft = path.with_suffix(".new")
+        draft.write_text(json.dumps(counts))
+        draft.replace(path)
+    except OSError as error:
+        logger.error("spool %s: shed events cannot be noted: %s", folder, error.strerror)
