@@ -5,48 +5,23 @@ address is read from `{home}/addresses.json`, which `turnlog up` writes.
 """
 
 import json
-from collections.abc import Mapping
+import os
+import tomllib
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
-)
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from turnlog.errors import UsageError
 
 PARTS = ("kafka", "s3", "redis", "clickhouse", "keeper")
+PREFIX = "TURNLOG_"
 
 
-class LocalAddresses(PydanticBaseSettingsSource):
-    """Addresses of locally started parts, the lowest of the three sources."""
-
-    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
-        """Unused: the source answers as a whole."""
-        return None, field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        """Return what `turnlog up` wrote, or nothing."""
-        home = self.current_state.get("home", Config.model_fields["home"].default)
-        try:
-            stored: dict[str, Any] = json.loads((Path(home) / "addresses.json").read_text())
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{home}/addresses.json cannot be read: {error}") from error
-        return stored
-
-
-class Config(BaseSettings):
+class Config(BaseModel):
     """Where the parts are and what this process may assume about them."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="TURNLOG_", extra="ignore", frozen=True, env_ignore_empty=True
-    )
+    model_config = ConfigDict(extra="ignore", frozen=True)
 
     home: Path = Field(Path(".turnlog"), description="state of the local stack")
     kafka: str = Field("", description="host:port[,host:port]")
@@ -83,19 +58,6 @@ class Config(BaseSettings):
             raise ValueError("an Ed25519 public key is 64 lower-case hex digits")
         return value
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Order the sources: arguments, environment, TOML file, local stack."""
-        toml = TomlConfigSettingsSource(settings_cls, _toml_path())
-        return init_settings, env_settings, toml, LocalAddresses(settings_cls)
-
     @property
     def credentials(self) -> Path:
         """Folder of credential files, each 0600."""
@@ -120,32 +82,47 @@ class Config(BaseSettings):
         return address
 
 
-def _toml_path() -> Path | None:
-    import os
-
-    given = os.environ.get("TURNLOG_CONFIG")
-    if given and not Path(given).is_file():
-        raise UsageError(f"TURNLOG_CONFIG names {given}, which is not a file")
-    return Path(given) if given else None
-
-
 def load(**overrides: Any) -> Config:
-    """Read and validate the config.
+    """Read and validate the config: arguments, environment, TOML file, local stack, in this order.
 
     Raises:
         UsageError: a value is wrong; the message names the field, never a secret's value.
     """
+    # Not by pydantic-settings: it takes 0.1 s to import, in every command and every worker.
+    given = {**_toml(), **_environment(), **overrides}
+    home = Path(given.get("home", Config.model_fields["home"].default)).expanduser()
     try:
-        return Config(**overrides)
+        return Config(**{**_local_addresses(home), **given})
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"])
         raise UsageError(f"config field {field}: {first['msg']}") from None
 
 
-def past_proxy(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that keep a user's HTTP proxy out of talks with this machine."""
-    return {
-        name: ",".join(filter(None, [environment.get(name), "127.0.0.1", "localhost"]))
-        for name in ("no_proxy", "NO_PROXY")
-    }
+def _environment() -> dict[str, str]:
+    """Return the variables that are set; an empty one is not."""
+    named = {name: os.environ.get(PREFIX + name.upper(), "") for name in Config.model_fields}
+    return {name: value for name, value in named.items() if value}
+
+
+def _toml() -> dict[str, Any]:
+    given = os.environ.get(f"{PREFIX}CONFIG")
+    if not given:
+        return {}
+    if not Path(given).is_file():
+        raise UsageError(f"TURNLOG_CONFIG names {given}, which is not a file")
+    try:
+        return tomllib.loads(Path(given).read_text())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"TURNLOG_CONFIG names {given}, which is no TOML: {error}") from error
+
+
+def _local_addresses(home: Path) -> dict[str, Any]:
+    """Return the addresses that `turnlog up` wrote, or none."""
+    try:
+        stored: dict[str, Any] = json.loads((home / "addresses.json").read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{home}/addresses.json cannot be read: {error}") from error
+    return stored

@@ -6,7 +6,9 @@ from turnlog.events.records import Headers, Record, key_of, record
 from turnlog.events.schema import TYPES, EventType, by_fingerprint
 from turnlog.events.slices import (
     Prefix,
+    event_id_of,
     key_prefixes,
+    marked_may_repeat,
     prefix,
     slice_frame,
     with_frame,
@@ -26,7 +28,9 @@ __all__ = [
     "by_fingerprint",
     "decode",
     "encode",
+    "event_id_of",
     "key_of",
+    "marked_may_repeat",
     "key_prefixes",
     "prefix",
     "record",

@@ -92,9 +92,29 @@ class NodeCache:
             for place in [place for place in self._nodes if place.startswith(scope)]:
                 del self._nodes[place]
 
+    def forget(self) -> None:
+        """Drop the nodes that are too old to be served, whether anyone asks for them or not."""
+        now = self.clock()
+        with self._lock:
+            for place in [place for place, (end, _) in self._nodes.items() if end <= now]:
+                del self._nodes[place]
+
+
+def scope_of(org: str, tree: bytes) -> bytes:
+    """Return how the places of a tree's nodes begin, whatever the head."""
+    return f"{org}/{tree.hex()}/".encode()
+
 
 class Deriver:
     """Derives the keys of one tree as one head or grant has it.
+
+    Args:
+        tree: tree id.
+        version: generation of the head.
+        index_key: the tree's.
+        covers: what the head has.
+        cache: of nodes.
+        org: the org's id; a cache that several orgs share keeps them apart by it.
 
     Attributes:
         tree: tree id.
@@ -104,14 +124,20 @@ class Deriver:
     __slots__ = ("_cache", "_covers", "_scope", "index_key", "tree")
 
     def __init__(
-        self, tree: bytes, version: int, index_key: bytes, covers: Covers, cache: NodeCache
+        self,
+        tree: bytes,
+        version: int,
+        index_key: bytes,
+        covers: Covers,
+        cache: NodeCache,
+        org: str = "",
     ) -> None:
         self.tree = tree
         self.index_key = index_key
         self._covers = covers
         self._cache = cache
         # The version keeps a node of an older head from ever answering for a newer one.
-        self._scope = tree + version.to_bytes(8, "big")
+        self._scope = scope_of(org, tree) + version.to_bytes(8, "big")
 
     def data_key(self, locator: Locator, subject: Subject) -> DataKey:
         """Return the key of a subject.

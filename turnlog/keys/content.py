@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, NoReturn
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 import zstandard
 
 from turnlog.errors import FrameError, TooLarge

@@ -117,7 +117,7 @@ class AwsKms:
         return bytes(answer["Plaintext"])
 
     def _call(self, verb: str, org: str, version: int, **fields: bytes) -> Any:
-        from botocore.exceptions import (  # type: ignore[import-untyped]
+        from botocore.exceptions import (
             BotoCoreError,
             ClientError,
         )

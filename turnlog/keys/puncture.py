@@ -5,7 +5,8 @@ page up to the head, and old pages are removed last: stopped after any row, eith
 still opens the whole old tree or the new one opens the whole new tree.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from turnlog.errors import KeyUnavailable, UsageError
@@ -20,16 +21,34 @@ Entry = tuple[int, int]
 WHOLE = (0, 0)
 
 
+class Share(NamedTuple):
+    """What one of several prefixes did to a change that they share.
+
+    A page that several of them change is counted once, for the first of them in bytewise order; so
+    the shares of a change add up to it, and one that is zero had nothing left to erase: all of it
+    was erased before, or by another prefix of the same change that contains it.
+
+    Attributes:
+        rows: new pages, and for the first of all the head; removals are not counted.
+        nodes_destroyed: stored nodes that no row holds any more.
+    """
+
+    rows: int = 0
+    nodes_destroyed: int = 0
+
+
 class Punctured(NamedTuple):
     """What a puncture changes.
 
     Attributes:
         rows: to be written in this order: new pages, deepest first, the head, removals.
         nodes_destroyed: stored nodes that no row holds any more.
+        shares: what each prefix did; a prefix that is not in it did nothing.
     """
 
     rows: list[Row]
     nodes_destroyed: int
+    shares: Mapping[bytes, Share]
 
 
 def puncture(stored: StoredTree, prefixes: Iterable[bytes], sealer: Sealer) -> Punctured:
@@ -53,8 +72,9 @@ def puncture(stored: StoredTree, prefixes: Iterable[bytes], sealer: Sealer) -> P
     change = _Change(stored, sealer)
     page_key = change.page(b"", stored.head.page_key, None, targets)
     if page_key is None:
-        return Punctured([], 0)
-    return Punctured(change.rows(page_key), change.nodes_destroyed)
+        return Punctured([], 0, {})
+    rows, shares = change.rows(page_key), change.shares()
+    return Punctured(rows, sum(share.nodes_destroyed for share in shares.values()), shares)
 
 
 def _check(stored: StoredTree, prefix: bytes) -> None:
@@ -73,7 +93,9 @@ class _Change:
         self.gen = stored.head.gen + 1
         self.written: list[Row] = []
         self.removed: list[Row] = []
-        self.nodes_destroyed = 0
+        # For whom each of `written` was written first, and whose nodes are gone.
+        self._caused: list[bytes] = []
+        self._destroyed: dict[bytes, int] = {}
 
     def page(
         self, prefix: bytes, page_key: bytes | None, node: bytes | None, targets: list[bytes]
@@ -87,42 +109,53 @@ class _Change:
             targets: prefixes to erase, longer than `prefix`, sorted.
         """
         entries = {WHOLE: node} if node else self.stored.page(prefix, page_key or b"")
-        changed = node is not None
+        causes = []
         for byte, group in _by_byte(targets, len(prefix)):
-            changed |= self._byte(prefix + bytes((byte,)), entries, group)
-        if not changed:
+            cause = self._byte(prefix + bytes((byte,)), entries, group)
+            causes += [cause] if cause else []
+        if not causes:
             return None
         if page_key:
             self._remove(page_key)
         fresh = self.sealer.key()
         org, tree = self.stored.org, self.stored.tree
         self.written.append(seal_page(org, tree, prefix, self.gen, fresh, entries))
+        self._caused.append(causes[0])
         return fresh
 
-    def _byte(self, below: bytes, entries: dict[Entry, bytes], targets: list[bytes]) -> bool:
+    def _byte(
+        self, below: bytes, entries: dict[Entry, bytes], targets: list[bytes]
+    ) -> bytes | None:
+        """Puncture one byte of a page; return the first target that changed something, if any."""
         byte, whole = below[-1], targets[0] == below
         found = WHOLE if WHOLE in entries else entry_of(entries, byte)
         if found is None:
-            return False
+            return None
         if found[0] == LINK:
-            return self._link(below, entries, [] if whole else targets)
+            return self._link(below, entries, targets, whole)
         node = _split(entries, found, byte)
-        self.nodes_destroyed += found != WHOLE
+        self._destroy(targets[0], found != WHOLE)
         if not whole:
             entries[LINK, byte] = self.page(below, None, node, targets) or b""
-        return True
+        return targets[0]
 
-    def _link(self, below: bytes, entries: dict[Entry, bytes], targets: list[bytes]) -> bool:
+    def _link(
+        self, below: bytes, entries: dict[Entry, bytes], targets: list[bytes], whole: bool
+    ) -> bytes | None:
         at = (LINK, below[-1])
-        if not targets:
-            self._drop(below, entries.pop(at))
-            return True
+        if whole:
+            self._drop(below, entries.pop(at), targets[0])
+            return targets[0]
         fresh = self.page(below, entries[at], None, targets)
-        if fresh is not None:
-            entries[at] = fresh
-        return fresh is not None
+        if fresh is None:
+            return None
+        entries[at] = fresh
+        return self._caused[-1]
 
-    def _drop(self, prefix: bytes, page_key: bytes) -> None:
+    def _destroy(self, target: bytes, nodes: int) -> None:
+        self._destroyed[target] = self._destroyed.get(target, 0) + nodes
+
+    def _drop(self, prefix: bytes, page_key: bytes, target: bytes) -> None:
         """Remove a page and all below it; a page that does not open hides what is below it."""
         self._remove(page_key)
         try:
@@ -131,9 +164,9 @@ class _Change:
             return
         for (n, v), value in entries.items():
             if n == LINK:
-                self._drop(prefix + bytes((v,)), value)
+                self._drop(prefix + bytes((v,)), value, target)
             else:
-                self.nodes_destroyed += 1
+                self._destroy(target, 1)
 
     def _remove(self, page_key: bytes) -> None:
         self.removed.append((page_row_key(self.stored.org, self.stored.tree, page_key), None))
@@ -147,6 +180,15 @@ class _Change:
             stored.org, stored.tree, label, secrets, self.sealer.org_key, self.sealer.signer
         )
         return [*self.written, sealed, *self.removed]
+
+    def shares(self) -> dict[bytes, Share]:
+        """Return what each prefix did; the head is counted for whom the first page was written."""
+        rows = Counter(self._caused)
+        rows[self._caused[-1]] += 1
+        return {
+            target: Share(rows[target], self._destroyed.get(target, 0))
+            for target in sorted({*rows, *self._destroyed})
+        }
 
 
 def _by_byte(targets: list[bytes], depth: int) -> Iterator[tuple[int, list[bytes]]]:

@@ -7,7 +7,7 @@ it is durable can stand here.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
@@ -112,6 +112,7 @@ class Sent:
         at_s: when it was sent, by the loop's clock.
         decided: whether Kafka has answered or given up.
         delivered: whether it is in Kafka.
+        kept: whether it stands in the spool.
     """
 
     __slots__ = (
@@ -120,6 +121,7 @@ class Sent:
         "delivered",
         "future",
         "headers",
+        "kept",
         "key",
         "lane",
         "report",
@@ -147,6 +149,7 @@ class Sent:
         self.at_s = 0.0
         self.decided = False
         self.delivered = False
+        self.kept = False
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
         """Take the delivery report."""
@@ -158,10 +161,20 @@ class _Client:
 
     def __init__(self, settings: Mapping[str, Any], on_error: Callable[[KafkaError], None]) -> None:
         own = {"queue.buffering.max.messages": QUEUE_RECORDS, "error_cb": on_error}
-        self.kafka = KafkaClient({**own, **settings})
+        self._settings = {**own, **settings}
+        self.waiting: deque[Sent] = deque()
+        self._open()
+
+    def _open(self) -> None:
+        self.kafka = KafkaClient(self._settings)
         # Looked up once: it is used once an event.
         self.produce = self.kafka.produce
-        self.waiting: deque[Sent] = deque()
+
+    def renew(self) -> None:
+        """Go on with a new producer; what the old one had is given up and says so."""
+        self.kafka.purge()
+        self.kafka.flush(PURGE_TIMEOUT_S)
+        self._open()
 
 
 class KafkaLane(Lane):
@@ -233,12 +246,15 @@ class KafkaTransport:
         Raises:
             Unavailable: no broker answered.
         """
+        self._partitions = await self._counted()
+
+    async def _counted(self) -> dict[str, int]:
         ask = partial(self._accepted.kafka.list_topics, timeout=self._metadata_timeout_s)
         try:
             metadata = await self._loop.run_in_executor(None, ask)
         except KafkaException as error:
             raise _refusal(error.args[0]) from error
-        self._partitions = {name: len(topic.partitions) for name, topic in metadata.topics.items()}
+        return {name: len(topic.partitions) for name, topic in metadata.topics.items()}
 
     def lane(self, topic: str, key: bytes) -> KafkaLane:
         """Return the lane of a key.
@@ -251,11 +267,20 @@ class KafkaTransport:
         if not count:
             raise Unavailable(f"topic {wire_topic} does not exist: run `turnlog topics create`")
         partition = murmur2(key, count)
+        return self._lanes.get((topic, partition)) or self.lane_at(topic, partition)
+
+    def lane_at(self, topic: str, partition: int) -> KafkaLane:
+        """Return the lane of a partition."""
         lane = self._lanes.get((topic, partition))
         if lane is None:
             client = self._chunks if topic == CHUNKS else self._accepted
+            wire_topic = self._rename.get(topic, topic)
             lane = self._lanes[topic, partition] = KafkaLane(topic, partition, wire_topic, client)
         return lane
+
+    def lanes(self) -> Iterable[Lane]:
+        """Return every lane that was written to."""
+        return self._lanes.values()
 
     def send(
         self, lane: Lane, key: bytes, value: bytes, headers: Headers

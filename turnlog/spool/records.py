@@ -29,6 +29,7 @@ class Spooled(NamedTuple):
         key: its key, which names the stream.
         value: the event, which says of itself that it may be a repeat.
         headers: its headers.
+        seq: its `producer_seq`.
         spooled_at_us: when it was handed to the spool, UTC.
     """
 
@@ -37,6 +38,7 @@ class Spooled(NamedTuple):
     key: bytes
     value: bytes
     headers: Headers
+    seq: int
     spooled_at_us: int
 
 
@@ -68,8 +70,7 @@ class Damage(NamedTuple):
 
 def packed(record: Spooled) -> bytes:
     """Return the bytes of a record."""
-    topic, partition, key, value, headers, at_us = record
-    payload: bytes = msgpack.packb([topic, partition, key, value, headers, at_us])
+    payload: bytes = msgpack.packb(record)
     crc = zlib.crc32(payload, zlib.crc32(_LENGTH.pack(len(payload))))
     return _HEAD.pack(MAGIC, len(payload), crc) + payload
 
@@ -105,9 +106,9 @@ def _at(view: memoryview, start: int) -> Found | None:
     payload = view[start + HEAD_BYTES : end]
     if zlib.crc32(payload, zlib.crc32(_LENGTH.pack(length))) != crc:
         return None
-    topic, partition, key, value, headers, at_us = msgpack.unpackb(payload)
-    pairs = [(name, mark) for name, mark in headers]
-    return Found(Spooled(topic, partition, key, value, pairs, at_us), start, end)
+    record = Spooled(*msgpack.unpackb(payload))
+    pairs = [(name, mark) for name, mark in record.headers]
+    return Found(record._replace(headers=pairs), start, end)
 
 
 def _next(data: bytes | memoryview, view: memoryview, start: int) -> int:

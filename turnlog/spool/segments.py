@@ -1,7 +1,7 @@
 """Segment files of one lane: appended to, read from the beginning, removed when drained."""
 
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -21,10 +21,12 @@ class Segment:
         unread: offset of the first record that was not handed out.
         left: records that were written or found and are not done.
         closed: nothing is appended any more.
+        keys: streams of the records that were found, and how many each has.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.keys: Counter[bytes] = Counter()
         self.size = 0
         self.unread = 0
         self.left = 0
@@ -90,7 +92,8 @@ class Segment:
         """
         data = self.path.read_bytes()
         parts = list(scan(data))
-        self.left = sum(isinstance(part, Found) for part in parts)
+        self.keys = Counter(part.record.key for part in parts if isinstance(part, Found))
+        self.left = self.keys.total()
         damaged = [part for part in parts if isinstance(part, Damage)]
         torn = damaged.pop() if damaged and damaged[-1].end == len(data) else None
         self.size = torn.start if torn else len(data)
@@ -134,19 +137,25 @@ class Lane:
         segment.append(data)
         segment.left += records
 
-    def adopt(self, paths: Iterable[Path]) -> list[str]:
-        """Take over the files of a dead process, in order; say what was found wrong with them."""
+    def adopt(self, paths: Iterable[Path]) -> tuple[Counter[bytes], list[str]]:
+        """Take over the files of a dead process, in order.
+
+        Returns:
+            How many records each stream has in them, and what is wrong with them.
+        """
         said = []
+        keys: Counter[bytes] = Counter()
         for path in sorted(paths):
             segment = Segment(path)
             torn, damaged = segment.repair()
             if torn:
                 said.append(f"{path.name}: {torn} bytes cut off that were never acknowledged")
             said += [f"{path.name}: bytes {d.start} to {d.end} are damaged" for d in damaged]
+            keys += segment.keys
             self._segments.append(segment)
             self._number = max(self._number, int(path.stem.rpartition("-")[2]))
         self._drop_done()
-        return said
+        return keys, said
 
     def _current(self) -> Segment:
         last = self._segments[-1] if self._segments else None

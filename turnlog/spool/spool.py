@@ -20,7 +20,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from turnlog.errors import SpoolFull, UsageError
 from turnlog.spool.records import Spooled, packed
@@ -34,11 +34,16 @@ LANES = ("runs", "usage", "turns", CHUNKS)
 RESERVED_SHARE = 0.25
 RESERVE_FILE_BYTES = 32 << 20
 MAX_BYTES = 1 << 30
+T = TypeVar("T")
 _LOCK = "lock"
 _RESERVE = "reserve"
 _SHED = "shed.json"
 # One sync takes in at most this many records.
 _GROUP = 4096
+
+
+Stream = tuple[str, bytes]
+"""Lane and Kafka key."""
 
 
 class Read(NamedTuple):
@@ -48,11 +53,13 @@ class Read(NamedTuple):
         lane: its lane.
         segment: where they stand; `Spool.done` wants it.
         records: the records.
+        own: whether this process wrote them.
     """
 
     lane: str
     segment: Segment
     records: list[Spooled]
+    own: bool
 
 
 class _Append(NamedTuple):
@@ -69,12 +76,14 @@ class Spool:
 
     Attributes:
         events: records that wait, by lane.
-        shed: chunk batches and others that found no room, by lane.
+        shed: events that found no room, by lane.
+        adopted: how many records each stream had in the folders that were taken over.
     """
 
     def __init__(self, folder: Path, max_bytes: int = MAX_BYTES) -> None:
         self.events: Counter[str] = Counter()
         self.shed: Counter[str] = Counter()
+        self.adopted: Counter[Stream] = Counter()
         self._folder = folder
         self._max_bytes = max_bytes
         self._taken = 0
@@ -106,44 +115,43 @@ class Spool:
             raise UsageError(f"spool {self._folder} is another process's")
         self._held[self._folder] = own
         _reserve(self._folder, min(RESERVE_FILE_BYTES, int(self._max_bytes * RESERVED_SHARE)))
-        self.events, self._taken = self._adopt_dead()
+        self._adopt_dead()
 
-    def adopt_dead(self) -> None:
-        """Look for the folders of processes that died meanwhile."""
+    def adopt_dead(self) -> asyncio.Future[Counter[Stream]]:
+        """Look for the folders of processes that died meanwhile; see `adopted`."""
+        future: asyncio.Future[Counter[Stream]] = self._loop.create_future()
 
-        def work() -> None:
-            events, taken = self._adopt_dead()
-            if taken:
-                self._call(lambda: self._adopted(events, taken))
+        def work() -> Counter[Stream]:
+            self._adopt_dead()
+            return self.adopted
 
-        self._work.put(work)
+        self._do(future, work)
+        return future
 
-    def _adopted(self, events: Counter[str], taken: int) -> None:
-        self.events.update(events)
-        self._taken += taken
-
-    def _adopt_dead(self) -> tuple[Counter[str], int]:
-        """Take over what dead processes left; return its events by lane and its bytes."""
-        events: Counter[str] = Counter()
-        taken = 0
+    def _adopt_dead(self) -> None:
+        """Take over what dead processes left."""
         for folder in sorted(path for path in self._folder.parent.iterdir() if path.is_dir()):
             if folder in self._held or (theirs := lock(folder)) is None:
                 continue
             self._held[folder] = theirs
-            for name, lane in self._lanes.items():
-                found, size = self._adopt(folder, lane)
-                events[name] += found
-                taken += size
-        return events, taken
+            for lane in self._lanes.values():
+                self._adopt(folder, lane)
 
-    def _adopt(self, folder: Path, lane: Lane) -> tuple[int, int]:
-        before = lane.events, lane.size
-        for said in lane.adopt(folder.glob(f"{lane.name}-????????{SUFFIX}")):
-            logger.warning("spool %s: %s", folder.name, said)
-        found, size = lane.events - before[0], lane.size - before[1]
-        if found:
-            logger.warning("spool %s: %d %s of a dead producer", folder.name, found, lane.name)
-        return found, size
+    def _adopt(self, folder: Path, lane: Lane) -> None:
+        before = lane.size
+        keys, said = lane.adopt(folder.glob(f"{lane.name}-????????{SUFFIX}"))
+        for what in said:
+            logger.warning("spool %s: %s", folder.name, what)
+        if keys:
+            logger.warning("spool %s: %d %s of a dead one", folder.name, keys.total(), lane.name)
+        self.adopted.update({(lane.name, key): count for key, count in keys.items()})
+        self.events[lane.name] += keys.total()
+        self._taken += lane.size - before
+
+    @property
+    def root(self) -> Path:
+        """The folder of all processes' folders."""
+        return self._folder.parent
 
     @property
     def bytes_taken(self) -> int:
@@ -175,30 +183,45 @@ class Spool:
     def read(self, lane: str) -> asyncio.Future[Read | None]:
         """Return the next records of a lane; None where all were handed out."""
         future: asyncio.Future[Read | None] = self._loop.create_future()
-
-        def work() -> None:
-            found = self._lanes[lane].read()
-            if found is None:
-                self._tell(future, None)
-                return
-            segment, records, damaged = found
-            for damage in damaged:
-                logger.error("spool %s: damaged at %d", segment.path.name, damage.start)
-            self._tell(future, Read(lane, segment, [f.record for f in records]))
-
-        self._work.put(work)
+        self._do(future, lambda: self._read(lane))
         return future
 
-    def done(self, read: Read, records: int) -> None:
+    def _read(self, lane: str) -> Read | None:
+        found = self._lanes[lane].read()
+        if found is None:
+            return None
+        segment, records, damaged = found
+        for damage in damaged:
+            logger.error("spool %s: damaged at %d", segment.path.name, damage.start)
+        own = segment.path.parent == self._folder
+        return Read(lane, segment, [f.record for f in records], own)
+
+    def _do(self, future: asyncio.Future[T], work: Callable[[], T]) -> None:
+        """Have the thread do something and tell what came of it."""
+
+        def done() -> None:
+            try:
+                result = work()
+            except OSError as error:
+                reason = SpoolFull(f"the spool cannot be read: {error.strerror}")
+                self._call(lambda: None if future.done() else future.set_exception(reason))
+            else:
+                self._call(lambda: None if future.done() else future.set_result(result))
+
+        self._work.put(done)
+
+    def done(self, read: Read, records: int) -> asyncio.Future[None]:
         """Count the first records of what was read as delivered."""
         self.events[read.lane] -= records
+        future: asyncio.Future[None] = self._loop.create_future()
 
         def work() -> None:
             freed = self._lanes[read.lane].done(read.segment, records)
             if freed:
                 self._call(lambda: self._free(freed))
 
-        self._work.put(work)
+        self._do(future, work)
+        return future
 
     def _free(self, size: int) -> None:
         self._taken -= size
@@ -270,9 +293,6 @@ class Spool:
                     one.future.set_exception(SpoolFull(reason))
 
         self._call(tell)
-
-    def _tell(self, future: asyncio.Future[Read | None], read: Read | None) -> None:
-        self._call(lambda: None if future.done() else future.set_result(read))
 
     def _call(self, work: Callable[[], object]) -> None:
         if not self._loop.is_closed():

@@ -5,7 +5,7 @@ import pytest
 
 from tests.turnlog.keys.helpers import RUN, TREE, Store
 from turnlog.errors import Erased, KeyUnavailable
-from turnlog.keys.cache import NODE_SECONDS, Deriver, NodeCache
+from turnlog.keys.cache import NODE_SECONDS, Deriver, NodeCache, scope_of
 from turnlog.keys.index import Locator
 from turnlog.keys.tree import StoredTree
 from turnlog.keys.walk import LEAF_BITS
@@ -128,3 +128,28 @@ def test_threads_share_a_cache() -> None:
         thread.join()
     assert wrong == []
     assert len(cache) <= 50
+
+
+def test_orgs_that_share_a_cache_never_share_a_node() -> None:
+    store, other, cache = Store(), Store(), NodeCache()
+    tree, foreign = store.tree(), other.tree()
+    one = Deriver(TREE, 1, tree.head.index_key, tree, cache, "one")
+    # The same tree id, generation and index: all that differs is the org.
+    two = Deriver(TREE, 1, tree.head.index_key, foreign, cache, "two")
+    index = store.index()
+    assert one.leaf(index) != two.leaf(index)
+    assert two.leaf(index) == foreign.derive(index, LEAF_BITS)
+    cache.drop(scope_of("one", TREE))
+    assert len(cache) == 3
+
+
+def test_what_is_too_old_leaves_memory_without_being_asked_for() -> None:
+    clock = Clock()
+    cache = NodeCache(clock=clock)
+    cache.put(b"a", bytes(32))
+    clock.at += NODE_SECONDS / 2
+    cache.put(b"b", bytes(32))
+    clock.at += NODE_SECONDS / 2
+    cache.forget()
+    assert len(cache) == 1
+    assert cache.get(b"b") == bytes(32)

@@ -1,7 +1,7 @@
 import threading
 from typing import Any
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 import pytest
 import zstandard
 from hypothesis import given

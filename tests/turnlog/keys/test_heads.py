@@ -1,10 +1,11 @@
+from collections.abc import Mapping
 from hashlib import sha256
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.turnlog.keys.helpers import ORG, RUN, SIGNER, TREE, Store
-from turnlog.errors import KeyUnavailable, NoTree
+from turnlog.errors import KeyUnavailable, NoTree, Unavailable
 from turnlog.keys.heads import Floor, Heads
 from turnlog.keys.mint import Sealer, mint
 from turnlog.keys.rows import head_row_key
@@ -114,9 +115,11 @@ def test_a_head_that_the_keeper_did_not_sign_stops_the_tree() -> None:
 
 
 def test_a_head_moved_to_another_tree_is_not_believed() -> None:
-    found = heads()
+    found, other = heads(), head_row_key("other", TREE)
+    found.take(other, chain(1)[0], live=False)
+    assert found.settle() == {other: found.refusal(other)}
     with pytest.raises(KeyUnavailable, match="not signed"):
-        found.take(head_row_key("other", TREE), chain(1)[0], live=False)
+        found.value(other)
 
 
 def test_a_removed_head_is_not_a_tree_that_never_was() -> None:
@@ -140,16 +143,97 @@ def test_a_floor_refuses_what_is_older_and_accepts_what_is_newer() -> None:
         found = heads(floor)
         assert found.take(ROW, accepted, live=False)
         assert found.value(ROW) == accepted
-    with pytest.raises(KeyUnavailable, match="generation 1 after 2"):
-        heads(floor).take(ROW, values[0], live=False)
+    found = heads(floor)
+    found.take(ROW, values[0], live=False)
+    assert ROW in found.settle()
+    with pytest.raises(KeyUnavailable, match="generation 1 in the log, 2 seen before"):
+        found.value(ROW)
     with pytest.raises(KeyUnavailable, match="seen once"):
         heads(floor).value(ROW)
 
 
+def test_older_heads_on_the_way_to_the_floor_are_no_reason_to_stop() -> None:
+    values = chain(3)
+    found = heads({ROW: Floor(3, sha256(values[2]).digest())})
+    for value in values:
+        found.take(ROW, value, live=False)
+    assert found.settle() == {}
+    assert found.value(ROW) == values[2]
+
+
+def test_a_reader_behind_the_floor_serves_again_when_the_chain_has_reached_it() -> None:
+    values = chain(3)
+    found = heads({ROW: Floor(3, sha256(values[2]).digest())})
+    found.take(ROW, values[0], live=False)
+    found.settle()
+    found.take(ROW, values[1], live=True)
+    with pytest.raises(KeyUnavailable, match="3 seen before"):
+        found.value(ROW)
+    found.take(ROW, values[2], live=True)
+    assert found.value(ROW) == values[2]
+
+
+def test_a_chain_that_reaches_the_floor_by_another_head_stops_the_tree() -> None:
+    store = Store(1, 1)
+    first = store.head_value
+    rows = dict(store.rows)
+    store.mint(2, 2)
+    floor = {ROW: Floor(2, sha256(store.head_value).digest())}
+    store.rows = rows
+    store.puncture(store.index(RUN, 1)[:32])
+    found = heads(floor)
+    found.take(ROW, first, live=False)
+    with pytest.raises(KeyUnavailable, match="another head of generation 2"):
+        found.take(ROW, store.head_value, live=True)
+    assert ROW in found.stopped()
+
+
 def test_another_head_of_the_floors_generation_is_refused() -> None:
     floor = {ROW: Floor(1, sha256(b"another").digest())}
-    with pytest.raises(KeyUnavailable, match="generation 1 after 1"):
-        heads(floor).take(ROW, chain(1)[0], live=False)
+    found = heads(floor)
+    found.take(ROW, chain(1)[0], live=False)
+    with pytest.raises(KeyUnavailable, match="another head of generation 1"):
+        found.value(ROW)
+
+
+def test_a_head_is_served_only_once_its_floor_is_stored() -> None:
+    class Broken:
+        def raise_to(self, floors: Mapping[bytes, Floor]) -> Mapping[bytes, Floor]:
+            raise Unavailable("disk full")
+
+    values = chain(2)
+    for live in (False, True):
+        found = Heads(SIGNER.public_key(), store=Broken())
+        found.take(ROW, values[0], live)
+        with pytest.raises(Unavailable, match="disk full"):
+            found.settle()
+        with pytest.raises(Unavailable, match="disk full"):
+            found.value(ROW)
+
+
+def test_what_another_process_has_seen_counts_at_once() -> None:
+    values = chain(3)
+
+    class Shared:
+        def raise_to(self, floors: Mapping[bytes, Floor]) -> Mapping[bytes, Floor]:
+            return {ROW: Floor(3, sha256(values[2]).digest())}
+
+    found = Heads(SIGNER.public_key(), store=Shared())
+    found.take(ROW, values[1], live=False)
+    with pytest.raises(KeyUnavailable, match="3 seen before"):
+        found.value(ROW)
+    found.take(ROW, values[2], live=True)
+    assert found.value(ROW) == values[2]
+
+
+def test_a_head_that_goes_back_during_the_start_stops_the_tree() -> None:
+    values = chain(2)
+    found = heads()
+    found.take(ROW, values[1], live=False)
+    with pytest.raises(KeyUnavailable, match="generation 1 after 2"):
+        found.take(ROW, values[0], live=False)
+    with pytest.raises(KeyUnavailable):
+        found.value(ROW)
 
 
 def test_floors_are_the_newest_heads_seen() -> None:

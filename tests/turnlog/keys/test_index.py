@@ -1,9 +1,6 @@
 import os
-from itertools import combinations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.turnlog.keys.helpers import ORG, RUN
 from turnlog.errors import UsageError
@@ -13,8 +10,6 @@ from turnlog.keys.walk import dek_of
 
 INDEX_KEY = os.urandom(32)
 TREE = os.urandom(16)
-ids = st.text(st.characters(codec="utf-8"), max_size=64)
-subjects = st.builds(Subject, st.just(ORG), ids, ids, ids, st.sampled_from("oqtd"))
 
 
 def index(subject: Subject, day: int = 17, gen: int = 0) -> bytes:
@@ -46,29 +41,6 @@ def test_what_belongs_together_shares_a_prefix() -> None:
     assert shared(RUN, RUN._replace(user="user_8")) == 1
     assert shared(RUN._replace(user=""), RUN._replace(user="", conversation="conv_4")) == 12
     assert index(RUN).startswith(user_prefix(INDEX_KEY, 17, "user_7"))
-
-
-def test_a_run_without_a_conversation_is_not_the_conversation_of_that_name() -> None:
-    # Attack 9 of keys.md section 6, as are the two tests below.
-    alone = Subject(ORG, "user_7", "", "x", "o")
-    inside = Subject(ORG, "user_7", "x", "x", "o")
-    assert shared(alone, inside) == 12
-    assert alone != inside and index(alone) != index(inside)
-
-
-@given(st.lists(subjects, min_size=2, max_size=6, unique=True))
-def test_different_subjects_have_different_places(found: list[Subject]) -> None:
-    assert len({index(subject) for subject in found}) == len(found)
-
-
-@given(st.lists(subjects, min_size=2, max_size=6, unique=True))
-def test_subjects_that_collide_still_have_different_keys(found: list[Subject]) -> None:
-    def short(index_key: bytes, kind: bytes, value: str) -> bytes:
-        return part_of(index_key, kind, value)[:1].ljust(10, b"\0")
-
-    leaf = os.urandom(32)
-    keys = [dek_of(leaf, TREE, index_of(INDEX_KEY, 1, 0, s, short), s) for s in found]
-    assert all(a != b for a, b in combinations(keys, 2))
 
 
 def test_ids_cannot_be_shifted_into_one_another() -> None:

@@ -161,8 +161,8 @@ class Aws:
     """A KMS client whose requests and answers botocore checks against the service's model."""
 
     def __init__(self) -> None:
-        import boto3  # type: ignore[import-untyped]
-        from botocore.stub import Stubber  # type: ignore[import-untyped]
+        import boto3
+        from botocore.stub import Stubber
 
         client = boto3.client(
             "kms", region_name="eu-central-1", aws_access_key_id="x", aws_secret_access_key="x"
@@ -196,7 +196,7 @@ def test_a_refusal_of_aws_kms_names_its_code_and_no_key() -> None:
 
 def test_aws_kms_that_does_not_answer_is_unavailable() -> None:
     import boto3
-    from botocore.config import Config  # type: ignore[import-untyped]
+    from botocore.config import Config
 
     client = boto3.client(
         "kms",

@@ -1,0 +1,75 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from turnlog.config import load
+from turnlog.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stack's home with nothing else said in the environment."""
+    import os
+
+    for name in [name for name in os.environ if name.startswith("TURNLOG_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TURNLOG_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_arguments_stand_over_environment_over_toml_over_the_local_stack(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = {"kafka": "k:1", "s3": "http://s:1", "redis": "redis://r:1", "keeper": "http://p:1"}
+    (home / "addresses.json").write_text(json.dumps(addresses))
+    toml = home / "turnlog.toml"
+    toml.write_text('s3 = "http://s:2"\nredis = "redis://r:2"\nkeeper = "http://p:2"\nodd = 1\n')
+    monkeypatch.setenv("TURNLOG_CONFIG", str(toml))
+    monkeypatch.setenv("TURNLOG_REDIS", "redis://r:3")
+    monkeypatch.setenv("TURNLOG_KEEPER", "http://p:3")
+    config = load(keeper="http://p:4")
+    assert config.kafka == "k:1"
+    assert (config.s3, config.redis, config.keeper) == ("http://s:2", "redis://r:3", "http://p:4")
+
+
+def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TURNLOG_PARTITIONS", "")
+    assert load().partitions == 6
+    monkeypatch.setenv("TURNLOG_PARTITIONS", "12")
+    assert load().partitions == 12
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field"),
+    [
+        ("TURNLOG_PARTITIONS", "many", "partitions"),
+        ("TURNLOG_KEEPER_PUBLIC", "AB", "keeper_public"),
+        ("TURNLOG_PACK_MAX_AGE_S", "0", "pack_max_age_s"),
+    ],
+)
+def test_a_wrong_value_is_named_by_its_field(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, field: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=f"config field {field}: "):
+        load()
+
+
+@pytest.mark.parametrize(
+    ("file", "text"), [("addresses.json", "not json"), ("turnlog.toml", "not = toml = at all")]
+)
+def test_a_file_that_is_not_what_it_claims_is_named(
+    home: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str
+) -> None:
+    (home / file).write_text(text)
+    if file.endswith("toml"):
+        monkeypatch.setenv("TURNLOG_CONFIG", str(home / file))
+    with pytest.raises(UsageError, match=file):
+        load()
+
+
+def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TURNLOG_S3_SECRET_KEY", "very-secret")
+    assert "very-secret" not in repr(load())
+    assert load().s3_secret_key.get_secret_value() == "very-secret"

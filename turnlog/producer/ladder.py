@@ -1,0 +1,416 @@
+"""The durability ladder: the broker, else the disk, else chunks are shed, else an error at once.
+
+1. Broker: a record that Kafka acknowledges within `SPOOL_AFTER_S` resolves with `via="broker"`.
+2. Spool: what takes longer is written to the disk as well and resolves with `via="spool"` once it
+   is synced. From then on nothing new is given to Kafka until it answers again, so that memory
+   stays bounded. Events of a stream that has records on the disk queue behind them.
+3. Chunk batches that find no room are shed and counted; everything else has a reserved share.
+4. What finds no room at all is an error for the caller, at once.
+
+When Kafka answers, the spool drains in lanes: runs, usage, turns, then chunks. What it resends says
+of itself that it may be a repeat.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from confluent_kafka import KafkaError, Message
+
+from turnlog.errors import SpoolFull, TooLarge, TurnlogError, Unavailable
+from turnlog.events import Headers, event_id_of, marked_may_repeat
+from turnlog.producer.transport import (
+    METADATA_TIMEOUT_S,
+    UNKNOWN_OFFSET,
+    KafkaTransport,
+    Lane,
+    Position,
+    Sent,
+)
+from turnlog.spool import CHUNKS, LANES, Read, Spool, Spooled, Stream
+
+logger = logging.getLogger(__name__)
+
+SPOOL_AFTER_S = 0.4
+# So many records of the spool are on their way at a time.
+DRAIN_RECORDS = 500
+_RETRY_S = 0.5
+_ADOPT_EVERY_S = 30.0
+_PARTITIONS = "partitions.json"
+
+Rung = Literal["broker", "spool", "shedding", "refusing"]
+
+
+class _Resent(Sent):
+    """A record of the spool; where it fails, the spool still has it."""
+
+    __slots__ = ()
+
+
+class State(NamedTuple):
+    """How a producer is doing, for its owner's metrics.
+
+    Attributes:
+        rung: where new events go: `broker`; `spool`; `shedding` when chunk batches find no room;
+            `refusing` when nothing does.
+        unacknowledged: records that Kafka was given and has not answered for.
+        spool_events: records on the disk, by lane.
+        spool_bytes: what they take up.
+        shed: events that found no room since the producer was opened, by lane.
+    """
+
+    rung: Rung
+    unacknowledged: int
+    spool_events: Mapping[str, int]
+    spool_bytes: int
+    shed: Mapping[str, int]
+
+
+class Ladder(KafkaTransport):
+    """A transport that goes on without Kafka; see the module.
+
+    Args:
+        settings: librdkafka's.
+        spool: opened for this process.
+        rename: see `KafkaTransport`.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        spool: Spool,
+        rename: Mapping[str, str] | None = None,
+        metadata_timeout_s: float = METADATA_TIMEOUT_S,
+    ) -> None:
+        super().__init__(settings, rename, metadata_timeout_s)
+        self.spool = spool
+        self._down = False
+        self._rung: Rung = "spool"  # while Kafka is down
+        self._watched: deque[Sent] = deque()
+        self._backlog: Counter[Stream] = Counter(spool.adopted)
+        # Records that Kafka has too and may still answer for, by event id.
+        self._twins: dict[bytes, Sent] = {}
+        self._writing: set[asyncio.Future[None]] = set()
+        self._wake = asyncio.Event()
+        self._tasks = [
+            asyncio.create_task(self._drain(), name="turnlog-drain"),
+            asyncio.create_task(self._adopt(), name="turnlog-adopt"),
+        ]
+        if any(spool.events.values()):
+            self._wake.set()
+
+    async def open(self) -> None:
+        """Learn the partition counts from Kafka; where it is away, from the last time it was not.
+
+        Raises:
+            Unavailable: no broker answered, and none ever did for this spool.
+        """
+        known = self.spool.root / _PARTITIONS
+        try:
+            self._partitions = await self._counted()
+        except Unavailable as error:
+            if not known.exists():
+                raise
+            self._partitions = json.loads(known.read_text())
+            self._down = True
+            logger.warning("%s: events go to the disk", error)
+            return
+        draft = known.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps(self._partitions))
+        draft.replace(known)
+
+    @property
+    def state(self) -> State:
+        """How it is doing now."""
+        spool = self.spool
+        rung = self._rung if self._down else "broker"
+        events = {name: spool.events[name] for name in LANES if spool.events[name]}
+        return State(rung, self._unacknowledged, events, spool.bytes_taken, dict(spool.shed))
+
+    def send(
+        self, lane: Lane, key: bytes, value: bytes, headers: Headers
+    ) -> asyncio.Future[Position]:
+        """Give a record to Kafka, or to the spool where Kafka does not answer.
+
+        Raises:
+            TooLarge: librdkafka refuses the size.
+            SpoolFull: there is no room on the disk either. A chunk batch is shed instead: its
+                future raises this, and the call does not.
+            Unavailable: this client is closed.
+        """
+        if self._down or (self._backlog and (lane_of(lane.topic), key) in self._backlog):
+            return self._send_to_spool(lane, key, value, headers)
+        sent = self._sent(lane, key, value, headers)
+        self._watched.append(sent)
+        return sent.future
+
+    def _send_to_spool(
+        self, lane: Lane, key: bytes, value: bytes, headers: Headers
+    ) -> asyncio.Future[Position]:
+        if self._closed:
+            raise Unavailable("the producer is closed")
+        future: asyncio.Future[Position] = self._new_future()
+        try:
+            self._put(lane, key, value, headers, lane.next_seq, future)
+        except SpoolFull as error:
+            self._rung = "shedding" if lane_of(lane.topic) == CHUNKS else "refusing"
+            if lane_of(lane.topic) != CHUNKS:
+                raise
+            self._shed(future, error)
+            return future
+        self._rung = "spool"
+        lane.next_seq += 1
+        return future
+
+    def _put(
+        self,
+        lane: Lane,
+        key: bytes,
+        value: bytes,
+        headers: Headers,
+        seq: int,
+        future: asyncio.Future[Position],
+    ) -> None:
+        name = lane_of(lane.topic)
+        value, at_us = marked_may_repeat(value), time.time_ns() // 1000
+        record = Spooled(lane.topic, lane.partition, key, value, headers, seq, at_us)
+        written = self.spool.append(name, record)
+        stream = name, key
+        self._backlog[stream] += 1
+        self._writing.add(written)
+        self._wake.set()
+
+        def on_disk(written: asyncio.Future[None]) -> None:
+            self._writing.discard(written)
+            error = written.exception()
+            if error is not None:
+                self._forget(stream)
+            if future.done():
+                return
+            if error is None:
+                position = Position(lane.topic, lane.partition, UNKNOWN_OFFSET, "spool")
+                future.set_result(position)
+            elif name == CHUNKS:
+                self._shed(future, error)
+            else:
+                future.set_exception(error)
+
+        written.add_done_callback(on_disk)
+
+    def _keep(self, sent: Sent) -> None:
+        """Write to the disk what Kafka has been given."""
+        self._put(sent.lane, sent.key, sent.value, sent.headers, sent.seq, sent.future)
+        sent.kept = True
+
+    def _shed(self, future: asyncio.Future[Position], error: BaseException) -> None:
+        self.spool.note_shed(CHUNKS)
+        future.set_exception(error)
+        future.exception()  # nobody has to hear of it: it is counted
+
+    def _forget(self, stream: Stream) -> None:
+        self._backlog[stream] -= 1
+        if self._backlog[stream] <= 0:
+            del self._backlog[stream]
+
+    # Kafka is slow, or answers again.
+
+    def _poll(self) -> None:
+        super()._poll()
+        watched, limit_s = self._watched, self._now_s - SPOOL_AFTER_S
+        while watched and watched[0].decided:
+            watched.popleft()
+        if watched and watched[0].at_s < limit_s:
+            self._spool_late(limit_s)
+
+    def _spool_late(self, limit_s: float) -> None:
+        if not self._down:
+            logger.warning(
+                "Kafka has not answered for %.1f s: events go to the disk", SPOOL_AFTER_S
+            )
+        self._down = True
+        while self._watched and self._watched[0].at_s < limit_s:
+            sent = self._watched.popleft()
+            if not sent.decided:
+                self._spool_as_well(sent)
+
+    def _spool_as_well(self, sent: Sent) -> None:
+        """Write to the disk what Kafka has been given and may still acknowledge."""
+        try:
+            self._keep(sent)
+        except SpoolFull as error:
+            # Kafka may still take it; who waits for it is told now, who does not, is not.
+            if lane_of(sent.lane.topic) != CHUNKS and not sent.future.done():
+                sent.future.set_exception(error)
+            return
+        self._twins[event_id_of(sent.value)] = sent
+
+    def _on_delivery(self, sent: Sent, error: KafkaError | None, message: Message) -> None:
+        super()._on_delivery(sent, error, message)
+        if sent.delivered and self._down:
+            self._down = False
+            self._rung = "spool"
+            logger.warning("Kafka answers again")
+
+    def _undelivered(self, sent: Sent, error: TurnlogError) -> None:
+        """Keep what Kafka gave up on, if it was not written to the disk before."""
+        if sent.kept:
+            return
+        if isinstance(error, TooLarge) or type(sent) is _Resent:
+            super()._undelivered(sent, error)
+            return
+        try:
+            self._keep(sent)
+        except SpoolFull as full:
+            super()._undelivered(sent, full)
+
+    def on_error(self, error: KafkaError) -> None:
+        """Go on with new clients after a fatal error; what the old ones had goes to the disk."""
+        if error.fatal():
+            logger.error("Kafka: %s; going on with a new client", error.name())
+            self._down = True
+            self._loop.call_soon(self._renew)
+
+    def _renew(self) -> None:
+        for client in self._clients:
+            client.renew()
+
+    # Draining.
+
+    async def _adopt(self) -> None:
+        """Take over, now and then, what processes left that died after this one began."""
+        while True:
+            await asyncio.sleep(_ADOPT_EVERY_S)
+            before = Counter(self.spool.adopted)
+            try:
+                after = await self.spool.adopt_dead()
+            except SpoolFull as error:
+                logger.warning("%s", error)
+                continue
+            self._backlog.update(after - before)
+            self._wake.set()
+
+    async def _drain(self) -> None:
+        while True:
+            await self._wake.wait()
+            name = next((name for name in LANES if self.spool.events[name] > 0), None)
+            if name is None:
+                self._wake.clear()
+                continue
+            try:
+                read = await self.spool.read(name)
+            except SpoolFull as error:
+                logger.error("%s", error)
+                read = None
+            if read is None:
+                await asyncio.sleep(_RETRY_S)  # it is being written
+            else:
+                await self._deliver(read)
+
+    async def _deliver(self, read: Read) -> None:
+        for at in range(0, len(read.records), DRAIN_RECORDS):
+            window = read.records[at : at + DRAIN_RECORDS]
+            left = window
+            while left := await self._resend(left, read.own):
+                await asyncio.sleep(_RETRY_S)
+            await self.spool.done(read, len(window))
+            for record in window:
+                self._forget((read.lane, record.key))
+
+    async def _resend(self, records: list[Spooled], own: bool) -> list[Spooled]:
+        """Send records and wait; return those that did not arrive."""
+        sent = []
+        for record in records:
+            twin = self._twins.pop(event_id_of(record.value), None)
+            while twin is not None and not twin.decided:
+                await asyncio.sleep(_RETRY_S / 10)
+            if twin is None or not twin.delivered:
+                sent.append((record, self._resent(record, own)))
+        return [record for record, future in sent if not await _arrived(future)]
+
+    def _resent(self, record: Spooled, own: bool) -> asyncio.Future[Position]:
+        lane = self.lane_at(record.topic, record.partition)
+        future: asyncio.Future[Position] = self._new_future()
+        seq = record.seq if own else -1
+        sent = _Resent(self._report, lane, record.key, record.value, record.headers, seq, future)
+        try:
+            self._hand(sent)
+        except TurnlogError as error:
+            logger.error("a spooled record of %s is refused: %s", record.topic, error)
+            future.set_exception(error)
+        return future
+
+    # The end.
+
+    async def close(self, timeout_s: float) -> int:
+        """Wait for what was sent and drain the spool; leave on the disk what takes too long.
+
+        Returns:
+            Records that are neither in Kafka nor on the disk.
+        """
+        self._closed = True
+        until = self._loop.time() + timeout_s
+        while (self._unacknowledged or self._wake.is_set()) and self._loop.time() < until:
+            await asyncio.sleep(0.005)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        lost = self._keep_rest()
+        await asyncio.gather(*self._writing, return_exceptions=True)
+        for client in self._clients:
+            self._purge(client)
+        await self._late(timeout_s=1.0)
+        left = sum(self.spool.events.values())
+        if left:
+            logger.warning("%d events are on the disk: the next producer sends them", left)
+        await self.spool.close()
+        return lost
+
+    def _keep_rest(self) -> int:
+        lost = 0
+        for sent in self._watched:
+            if sent.decided:
+                continue
+            try:
+                self._keep(sent)
+            except SpoolFull as error:
+                lost += 1
+                if not sent.future.done():
+                    sent.future.set_exception(error)
+        return lost
+
+
+async def _arrived(future: asyncio.Future[Position]) -> bool:
+    try:
+        await future
+    except TooLarge:
+        return True  # it never will; said by who refused it
+    except TurnlogError:
+        return False
+    return True
+
+
+def lane_of(topic: str) -> str:
+    """Return the lane of the spool in which a topic's records wait."""
+    name = topic.removeprefix("turnlog.")
+    return name if name in LANES else LANES[0]
+
+
+async def ladder(
+    settings: Mapping[str, Any],
+    spool: Path,
+    owner: str,
+    max_bytes: int,
+    rename: Mapping[str, str] | None = None,
+) -> Ladder:
+    """Open the spool and the ladder over it.
+
+    Raises:
+        UsageError: the spool's folder cannot be used.
+    """
+    return Ladder(settings, await Spool.open(spool, owner, max_bytes), rename)
