@@ -22,6 +22,8 @@ settings.load_profile("turnlog")
 def pytest_configure() -> None:
     # `timeout` and CI end a run by SIGTERM: it must take its stacks with it, as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A loaded machine's broker is slow and not away; tests of the ladder say 400 ms themselves.
+    os.environ.setdefault("TURNLOG_SPOOL_AFTER_MS", "20000")
 
 
 @contextmanager

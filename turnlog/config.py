@@ -45,6 +45,9 @@ class Config(BaseModel):
     pack_max_age_s: float = Field(2.0, gt=0, description="an ingest object is cut at this age")
     pack_max_bytes: int = Field(64 << 20, gt=0)
     retention_class: str = "standard"
+    spool: Path | None = Field(None, description="folder of the producers' disk spool")
+    spool_after_ms: int = Field(400, gt=0, description="silence of Kafka that sends events there")
+    spool_max_bytes: int = Field(1 << 30, gt=0, description="of one process's disk spool")
 
     @field_validator("home")
     @classmethod
@@ -62,6 +65,11 @@ class Config(BaseModel):
     def credentials(self) -> Path:
         """Folder of credential files, each 0600."""
         return self.home / "credentials"
+
+    @property
+    def spool_folder(self) -> Path:
+        """Folder of the disk spool; each producer has its own within."""
+        return self.spool or self.home / "spool"
 
     @property
     def local_key_file(self) -> Path:

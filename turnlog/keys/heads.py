@@ -92,6 +92,8 @@ class Heads:
         if row_key in self._stopped:
             return False
         try:
+            if not row_key.isascii():
+                raise KeyUnavailable(f"{_name(row_key)}: no row of Turnlog's has such a key")
             return self._follow(row_key, value) if live else self._forward(row_key, value)
         except KeyUnavailable as error:
             self._stop(row_key, error)
@@ -130,7 +132,7 @@ class Heads:
             raise KeyUnavailable(why)
         held = self._held.get(row_key)
         if held is None:
-            raise NoTree(f"{row_key.decode()}: there is no such tree")
+            raise NoTree(f"{_name(row_key)}: there is no such tree")
         return held.value
 
     def refusal(self, row_key: bytes) -> str:
@@ -141,9 +143,9 @@ class Heads:
         if floor is None:
             return ""
         if held is None:
-            return f"{row_key.decode()}: a head was seen once and is missing now"
+            return f"{_name(row_key)}: a head was seen once and is missing now"
         if held.gen < floor.gen:
-            return f"{row_key.decode()}: generation {held.gen} in the log, {floor.gen} seen before"
+            return f"{_name(row_key)}: generation {held.gen} in the log, {floor.gen} seen before"
         return ""
 
     def floors(self) -> Mapping[bytes, Floor]:
@@ -167,13 +169,13 @@ class Heads:
             return False
         gen = _stated_gen(row_key, value)
         if held is not None and gen <= held.gen:
-            raise KeyUnavailable(f"{row_key.decode()}: generation {gen} after {held.gen}")
+            raise KeyUnavailable(f"{_name(row_key)}: generation {gen} after {held.gen}")
         self._hold(row_key, _Held(value or b"", gen, b"", False))
         return True
 
     def _follow(self, row_key: bytes, value: bytes | None) -> bool:
         """Take a head that came since: it must be the one after that which is held."""
-        name = row_key.decode()
+        name = _name(row_key)
         _stated_gen(row_key, value)
         if (why := self._check(row_key)) is not None:
             raise KeyUnavailable(why)
@@ -217,7 +219,7 @@ class Heads:
         held, floor = self._held[row_key], self._floors.get(row_key)
         if floor and held.gen == floor.gen and not same_digest(held.digest, floor.digest):
             raise KeyUnavailable(
-                f"{row_key.decode()}: another head of generation {held.gen} was seen before"
+                f"{_name(row_key)}: another head of generation {held.gen} was seen before"
             )
 
     def _raise(self, heads: Mapping[bytes, _Held]) -> None:
@@ -237,8 +239,12 @@ class Heads:
                 self._stop(row_key, error)
 
 
+def _name(row_key: bytes) -> str:
+    return row_key.decode(errors="replace")
+
+
 def _stated_gen(row_key: bytes, value: bytes | None) -> int:
     """Return the generation that a head states; its signature is another matter."""
     if value is None:
-        raise KeyUnavailable(f"{row_key.decode()}: the head was removed")
+        raise KeyUnavailable(f"{_name(row_key)}: the head was removed")
     return int.from_bytes(value[_GEN], "big")

@@ -11,12 +11,12 @@ from typing import Any, Unpack
 
 from turnlog.config import Config, load
 from turnlog.errors import TurnlogError, Unavailable
-from turnlog.kafka import producer_settings
 from turnlog.keeper_client import Credential, credential_of, fetch_grant, load_credential
 from turnlog.keys import Grant, Locator, Subject
 from turnlog.producer.fields import RunFields, began
+from turnlog.producer.ladder import connected
 from turnlog.producer.run import Run
-from turnlog.producer.transport import KafkaTransport, Position, Transport
+from turnlog.producer.transport import Position, State, Transport
 from turnlog.producer.turns import Turn, TurnFields, append_turn
 from turnlog.producer.writer import Body, Writer
 from turnlog.providers import rates
@@ -30,14 +30,16 @@ TICK_RUNS = 32
 # A grant is asked for anew this long before it ends, and again every so often if that fails.
 RENEW_BEFORE_US = 6 * 3600 * 1_000_000
 RENEW_RETRY_S = 60.0
-CLOSE_TIMEOUT_S = 130.0
+# What is not in Kafka by then is left on the disk.
+CLOSE_TIMEOUT_S = 10.0
 
 
 class Producer:
     """Writes runs and turns for the orgs of one credential, from one event loop.
 
     An accepted call (entering a run, ending it, `turn`, `append`) resolves once the broker has
-    acknowledged the event; `Run.chunk` accepts nothing and never waits.
+    acknowledged the event, or, where it does not in 400 ms, once the event is on the disk; the
+    `Position` says which. `Run.chunk` accepts nothing and never waits.
 
     Example:
         ```python
@@ -87,7 +89,7 @@ class Producer:
         held = _credential(config, credential)
         grant = await asyncio.to_thread(fetch_grant, config, held)
         await asyncio.to_thread(rates.warm)
-        producer = cls.over(grant, transport or await _connected(config))
+        producer = cls.over(grant, transport or await connected(config))
         renewing = partial(fetch_grant, config, held)
         ticker = asyncio.create_task(producer._tick_forever(renewing), name="turnlog-ticker")
         try:
@@ -100,6 +102,11 @@ class Producer:
     def producer_id(self) -> str:
         """Id of this producer, new for each; `producer_seq` counts under it."""
         return self._writer.producer_id
+
+    @property
+    def state(self) -> State:
+        """How it is doing: which rung of the ladder, what waits, what found no room."""
+        return self._writer.transport.state
 
     @property
     def grant(self) -> Grant:
@@ -185,25 +192,19 @@ class Producer:
         return grant.expires_at_us - RENEW_BEFORE_US
 
     async def close(self) -> None:
-        """Wait until what was handed over is acknowledged.
+        """Wait until what was handed over is in Kafka, or leave it on the disk after 10 s.
 
         Raises:
-            Unavailable: something was not, in two minutes.
+            Unavailable: something is in neither.
         """
         for run in self._opened:
             logger.warning("run %s is still open: the producer closes without its end", run.run)
         left = await self._writer.transport.close(CLOSE_TIMEOUT_S)
         if left:
-            raise Unavailable(f"{left} records were not acknowledged")
+            raise Unavailable(f"{left} records are neither in Kafka nor on the disk")
 
 
 def _credential(config: Config, given: Credential | Path | None) -> Credential:
     if given is None:
         return credential_of(config, DEFAULT_ORG)
     return load_credential(given) if isinstance(given, Path) else given
-
-
-async def _connected(config: Config) -> KafkaTransport:
-    transport = KafkaTransport(producer_settings(config))
-    await transport.open()
-    return transport

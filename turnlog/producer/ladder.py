@@ -18,20 +18,26 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from confluent_kafka import KafkaError, Message
 
+from turnlog.config import Config
 from turnlog.errors import SpoolFull, TooLarge, TurnlogError, Unavailable
 from turnlog.events import Headers, event_id_of, marked_may_repeat
+from turnlog.ids import new_id
+from turnlog.kafka import producer_settings
+from turnlog.producer.ledger import TOPIC as LEDGER
+from turnlog.producer.ledger import marks
 from turnlog.producer.transport import (
     METADATA_TIMEOUT_S,
     UNKNOWN_OFFSET,
     KafkaTransport,
     Lane,
     Position,
+    Rung,
     Sent,
+    State,
 )
 from turnlog.spool import CHUNKS, LANES, Read, Spool, Spooled, Stream
 
@@ -42,34 +48,16 @@ SPOOL_AFTER_S = 0.4
 DRAIN_RECORDS = 500
 _RETRY_S = 0.5
 _ADOPT_EVERY_S = 30.0
+MARK_EVERY_S = 5.0
+# At the end the last marks may take this long.
+_LAST_MARKS_S = 1.0
 _PARTITIONS = "partitions.json"
-
-Rung = Literal["broker", "spool", "shedding", "refusing"]
 
 
 class _Resent(Sent):
     """A record of the spool; where it fails, the spool still has it."""
 
     __slots__ = ()
-
-
-class State(NamedTuple):
-    """How a producer is doing, for its owner's metrics.
-
-    Attributes:
-        rung: where new events go: `broker`; `spool`; `shedding` when chunk batches find no room;
-            `refusing` when nothing does.
-        unacknowledged: records that Kafka was given and has not answered for.
-        spool_events: records on the disk, by lane.
-        spool_bytes: what they take up.
-        shed: events that found no room since the producer was opened, by lane.
-    """
-
-    rung: Rung
-    unacknowledged: int
-    spool_events: Mapping[str, int]
-    spool_bytes: int
-    shed: Mapping[str, int]
 
 
 class Ladder(KafkaTransport):
@@ -79,6 +67,8 @@ class Ladder(KafkaTransport):
         settings: librdkafka's.
         spool: opened for this process.
         rename: see `KafkaTransport`.
+        metadata_timeout_s: see `KafkaTransport`.
+        spool_after_s: how long Kafka may be silent.
     """
 
     def __init__(
@@ -87,8 +77,10 @@ class Ladder(KafkaTransport):
         spool: Spool,
         rename: Mapping[str, str] | None = None,
         metadata_timeout_s: float = METADATA_TIMEOUT_S,
+        spool_after_s: float = SPOOL_AFTER_S,
     ) -> None:
         super().__init__(settings, rename, metadata_timeout_s)
+        self._after_s = spool_after_s
         self.spool = spool
         self._down = False
         self._rung: Rung = "spool"  # while Kafka is down
@@ -101,7 +93,9 @@ class Ladder(KafkaTransport):
         self._tasks = [
             asyncio.create_task(self._drain(), name="turnlog-drain"),
             asyncio.create_task(self._adopt(), name="turnlog-adopt"),
+            asyncio.create_task(self._mark(), name="turnlog-ledger"),
         ]
+        self._marked: dict[Lane, int] = {}
         if any(spool.events.values()):
             self._wake.set()
 
@@ -222,7 +216,7 @@ class Ladder(KafkaTransport):
 
     def _poll(self) -> None:
         super()._poll()
-        watched, limit_s = self._watched, self._now_s - SPOOL_AFTER_S
+        watched, limit_s = self._watched, self._now_s - self._after_s
         while watched and watched[0].decided:
             watched.popleft()
         if watched and watched[0].at_s < limit_s:
@@ -231,7 +225,7 @@ class Ladder(KafkaTransport):
     def _spool_late(self, limit_s: float) -> None:
         if not self._down:
             logger.warning(
-                "Kafka has not answered for %.1f s: events go to the disk", SPOOL_AFTER_S
+                "Kafka has not answered for %.1f s: events go to the disk", self._after_s
             )
         self._down = True
         while self._watched and self._watched[0].at_s < limit_s:
@@ -294,6 +288,27 @@ class Ladder(KafkaTransport):
                 continue
             self._backlog.update(after - before)
             self._wake.set()
+
+    async def _mark(self) -> None:
+        while True:
+            await asyncio.sleep(MARK_EVERY_S)
+            self._publish([lane for lane in self.lanes() if self._moved(lane)])
+
+    def _moved(self, lane: Lane) -> bool:
+        return lane.topic != LEDGER and self._marked.get(lane, -1) != lane.acked_seq
+
+    def _publish(self, lanes: list[Lane], closed: bool = False) -> None:
+        """Write how far lanes are; never to the disk, because a later mark says more."""
+        if self._down:
+            return
+        for lane, mark in zip(
+            lanes, marks(self.producer_id, self.producer_epoch, lanes, closed), strict=True
+        ):
+            self._marked[lane] = lane.acked_seq
+            place = self.lane(LEDGER, mark.key)
+            future: asyncio.Future[Position] = self._new_future()
+            self._hand(_Resent(self._report, place, mark.key, mark.value, mark.headers, -1, future))
+            future.add_done_callback(asyncio.Future.exception)
 
     async def _drain(self) -> None:
         while True:
@@ -360,6 +375,8 @@ class Ladder(KafkaTransport):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._publish([lane for lane in self.lanes() if lane.topic != LEDGER], closed=True)
+        await self._late(_LAST_MARKS_S)
         lost = self._keep_rest()
         await asyncio.gather(*self._writing, return_exceptions=True)
         for client in self._clients:
@@ -401,16 +418,19 @@ def lane_of(topic: str) -> str:
     return name if name in LANES else LANES[0]
 
 
-async def ladder(
-    settings: Mapping[str, Any],
-    spool: Path,
-    owner: str,
-    max_bytes: int,
-    rename: Mapping[str, str] | None = None,
-) -> Ladder:
-    """Open the spool and the ladder over it.
+async def connected(config: Config) -> Ladder:
+    """Open the spool of this process and the ladder over it.
 
     Raises:
-        UsageError: the spool's folder cannot be used.
+        UsageError: the spool's folder cannot be used, or Kafka has no address.
+        Unavailable: Kafka does not answer, and never did for this spool.
     """
-    return Ladder(settings, await Spool.open(spool, owner, max_bytes), rename)
+    settings = producer_settings(config)
+    spool = await Spool.open(config.spool_folder, new_id("spool"), config.spool_max_bytes)
+    made = Ladder(settings, spool, spool_after_s=config.spool_after_ms / 1000)
+    try:
+        await made.open()
+    except Unavailable:
+        await made.close(0)
+        raise
+    return made

@@ -3,7 +3,7 @@
 Pure: no clock, no client. Times are microseconds since the run began.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 # A chunk batch is sealed at this size (DESIGN.md law 2).
@@ -112,6 +112,17 @@ class Output:
         if calls:
             choice["tool_calls"] = [c | {"arguments": "".join(c["arguments"])} for c in calls]
         return choice
+
+
+def ranges(seqs: Iterable[int]) -> list[dict[str, int]]:
+    """Return numbers as ranges `{first, last}`, both ends included, in order."""
+    found: list[dict[str, int]] = []
+    for seq in sorted(seqs):
+        if found and seq <= found[-1]["last"] + 1:
+            found[-1]["last"] = seq
+        else:
+            found.append({"first": seq, "last": seq})
+    return found
 
 
 def _pieces(chunks: Sequence[Chunk]) -> Iterator[Chunk]:

@@ -8,11 +8,11 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from turnlog.errors import TooLarge, TurnlogError, UsageError
+from turnlog.errors import SpoolFull, TooLarge, TurnlogError, UsageError
 from turnlog.keys import Locator
 from turnlog.producer.ending import Ending, read_ending
 from turnlog.producer.fields import Began, Content
-from turnlog.producer.output import BATCH_BYTES, KINDS, Chunk, Output
+from turnlog.producer.output import BATCH_BYTES, KINDS, Chunk, Output, ranges
 from turnlog.producer.run_events import RunEvents
 from turnlog.producer.transport import Position
 from turnlog.producer.turns import answer_turn, input_turn
@@ -59,6 +59,7 @@ class Run:
         self._pending_bytes = 0
         self._accepted: list[asyncio.Future[Position]] = []
         self._others: list[asyncio.Future[Position]] = []
+        self._shed: list[int] = []
         self._began_ns = 0
         self._began_us = 0
         self._beat_ns = 0
@@ -189,7 +190,14 @@ class Run:
             for ns, choice, kind, text, call, id_, name in pending
         ]
         for batch in self._output.batches(chunks):
-            self._note(self._events.put("chunk.batch", batch.body, batch.content))
+            future = self._events.put("chunk.batch", batch.body, batch.content)
+            future.add_done_callback(partial(self._note_shed, batch.body["seq"]))
+            self._note(future)
+
+    def _note_shed(self, seq: int, future: asyncio.Future[Position]) -> None:
+        """Remember a batch that found no room: the terminal event names it and has its text."""
+        if not future.cancelled() and isinstance(future.exception(), SpoolFull):
+            self._shed.append(seq)
 
     def _start(self, first_chunk_ns: int) -> None:
         self._ttft_us = (first_chunk_ns - self._began_ns) // 1000
@@ -340,6 +348,7 @@ class Run:
             "ttft_us": self._ttft_us,
             "total_us": (time.perf_counter_ns() - self._began_ns) // 1000,
             "output_chars": self._output.chars,
+            "shed": ranges(self._shed),
         }
         content = ending.content | self._output.content()
         return (

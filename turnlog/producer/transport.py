@@ -9,13 +9,14 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message, murmur2
 from confluent_kafka import Producer as KafkaClient
 
 from turnlog.errors import TooLarge, TurnlogError, Unavailable
 from turnlog.events import Headers
+from turnlog.ids import new_id
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,28 @@ class Position(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+Rung = Literal["broker", "spool", "shedding", "refusing"]
+
+
+class State(NamedTuple):
+    """How a producer is doing, for its owner's metrics.
+
+    Attributes:
+        rung: where new events go: `broker`; `spool`; `shedding` when chunk batches find no room;
+            `refusing` when nothing does.
+        unacknowledged: records that Kafka was given and has not answered for.
+        spool_events: records on the disk, by lane.
+        spool_bytes: what they take up.
+        shed: events that found no room since the producer was opened, by lane.
+    """
+
+    rung: Rung
+    unacknowledged: int
+    spool_events: Mapping[str, int]
+    spool_bytes: int
+    shed: Mapping[str, int]
 
 
 class Lane:
@@ -79,9 +102,19 @@ class Lane:
 
 
 class Transport(Protocol):
-    """What a producer hands its records to. All methods are called on the event loop's thread."""
+    """What a producer hands its records to. All methods are called on the event loop's thread.
 
+    Attributes:
+        producer_id: under which records are numbered; a new one for each transport.
+        producer_epoch: its epoch.
+    """
+
+    producer_id: str
     producer_epoch: int
+
+    @property
+    def state(self) -> State:
+        """How it is doing now."""
 
     def lane(self, topic: str, key: bytes) -> Lane:
         """Return the lane of a key; its `next_seq` goes into the body of the next record."""
@@ -217,6 +250,7 @@ class KafkaTransport:
         rename: Mapping[str, str] | None = None,
         metadata_timeout_s: float = METADATA_TIMEOUT_S,
     ) -> None:
+        self.producer_id = new_id("producer")
         self._loop = asyncio.get_running_loop()
         self._settings = settings
         self._rename = rename or {}
@@ -239,6 +273,11 @@ class KafkaTransport:
         client = _Client(chunk_settings(self._settings), self.on_error)
         self._clients.append(client)
         return client
+
+    @property
+    def state(self) -> State:
+        """How it is doing now."""
+        return State("broker", self._unacknowledged, {}, 0, {})
 
     async def open(self) -> None:
         """Learn the partition count of every topic.

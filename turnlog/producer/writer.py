@@ -7,7 +7,7 @@ from typing import Any
 from turnlog.errors import UsageError
 from turnlog.events import TYPES, Constants, Encoder, Record, key_of
 from turnlog.events.schema import COMMON
-from turnlog.ids import event_id, new_id
+from turnlog.ids import event_id
 from turnlog.keys import DataKey, Grant, Locator, Sealer, Subject
 from turnlog.producer.transport import Lane, Position, Transport
 
@@ -48,7 +48,7 @@ class Writer:
     def __init__(self, transport: Transport, grant: Grant) -> None:
         self.transport = transport
         self.grant = grant
-        self.producer_id = new_id("producer")
+        self.producer_id = transport.producer_id
 
     def append(
         self,

@@ -14,7 +14,7 @@ from turnlog.keys import Grant, Locator, Subject, open_content
 from turnlog.keys.grant import Cover, DayGrant, OrgGrant, day_of, now_us
 from turnlog.keys.tree import CoverNode
 from turnlog.producer.client import Producer
-from turnlog.producer.transport import Lane, Position
+from turnlog.producer.transport import Lane, Position, State
 
 ORG = "acme"
 TREE = bytes(range(16))
@@ -38,6 +38,7 @@ class KeepingTransport:
     `hold` keeps acknowledgements back until `release`; `refuse` makes them errors.
     """
 
+    producer_id = "producer_test"
     producer_epoch = 1
 
     def __init__(self, partitions: int = 6) -> None:
@@ -47,6 +48,10 @@ class KeepingTransport:
         self._partitions = partitions
         self._lanes: dict[tuple[str, int], Lane] = {}
         self._held: list[tuple[asyncio.Future[Position], Position]] = []
+
+    @property
+    def state(self) -> State:
+        return State("broker", len(self._held), {}, 0, {})
 
     def lane(self, topic: str, key: bytes) -> Lane:
         partition = sum(key) % self._partitions
