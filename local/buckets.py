@@ -9,13 +9,13 @@ from turnlog.config import Config
 from turnlog.errors import Unavailable
 
 if TYPE_CHECKING:
-    from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+    from botocore.exceptions import ClientError
 
 
 def client(config: Config) -> Any:
     """Return an S3 client for the config's address and key."""
-    import boto3  # type: ignore[import-untyped]
-    from botocore.config import Config as Settings  # type: ignore[import-untyped]
+    import boto3
+    from botocore.config import Config as Settings
 
     address = config.need("s3")
     # A proxy of the user's must not be asked for what is on this machine.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from local.process import replace
 from turnlog.errors import Unavailable, UsageError

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 HOME_MARK = "TURNLOG_STACK_HOME"
 PART_MARK = "TURNLOG_STACK_PART"

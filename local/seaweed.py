@@ -9,7 +9,7 @@ from pathlib import Path
 from local.place import Place
 from local.probe import http_ok
 from local.process import Launch, replace
-from turnlog.errors import NotInstalled, Unavailable
+from turnlog.errors import NotInstalled
 
 # Each listener with its option; a gRPC port that is not given is the HTTP port + 10000.
 _LISTENERS = {

@@ -6,7 +6,7 @@ from pathlib import Path
 from local.place import Place
 from local.probe import says
 from local.process import Launch
-from turnlog.errors import NotInstalled, Unavailable
+from turnlog.errors import NotInstalled
 
 
 def binary() -> str:

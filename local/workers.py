@@ -9,7 +9,8 @@ from pydantic import SecretStr
 
 from local.place import Place
 from local.process import Launch, log_tail
-from turnlog.config import PARTS, Config, past_proxy
+from turnlog.config import PARTS, Config
+from turnlog.proxy import past_proxy
 
 
 def launch(place: Place, name: str) -> Launch:

@@ -1,6 +1,6 @@
 """What the row views share: which fields make a canonical row, and which events are refused."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnlog.errors import UsageError
@@ -79,10 +79,19 @@ def _kept(name: str, value: object) -> bool:
     return name in NULLABLE or value not in ("", b"", 0, {}, [])
 
 
-def identity(type_: str, body: Mapping[str, Any]) -> tuple[Any, ...]:
+def identity(type_: str, body: Mapping[str, Any], numbers: Sequence[str] = ()) -> tuple[Any, ...]:
     """Return what a repeat of an event has in common with it; anything else is a conflict.
 
-    In the order of IDENTITY, `content_mac` as hex.
+    Args:
+        type_: type of the event.
+        body: its body, or its row in a table, where `content_mac` may be hex already.
+        numbers: fields that belong to the identity of the types that have them, because such an
+            event says what it says there and seals nothing.
+
+    Returns:
+        Values in the order of IDENTITY, `content_mac` as hex, then those of `numbers`.
     """
-    own = {**body, "type": type_, "content_mac": body["content_mac"].hex()}
-    return tuple(own[name] for name in IDENTITY)
+    mac = body["content_mac"]
+    own = {**body, "type": type_, "content_mac": mac if isinstance(mac, str) else mac.hex()}
+    has = {field.name for field in TYPES[type_].fields} if numbers else ()
+    return tuple(own[name] for name in (*IDENTITY, *(name for name in numbers if name in has)))

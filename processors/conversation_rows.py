@@ -7,7 +7,7 @@ older worker wrote still reads.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 
 Row = tuple[bytes, bytes, dict[str, Any]]
 """Stream key, row key (an event_id) and canonical row, as `processors.digest` takes them."""

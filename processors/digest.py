@@ -8,7 +8,7 @@ nor the borders of batches nor a repeat changes a digest, and one changed value 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 
 Scalar = str | int
 

@@ -21,6 +21,9 @@ CLASSES = (
 )
 """The token classes. No token is counted in two of them."""
 
+# What a usage event says: two under one event_id that differ here are a conflict, not a repeat.
+NUMBERS = ("sign", *CLASSES, "cost_nano_usd")
+
 # `unknown` rows carry zeros that say nothing: they are counted, never summed.
 KNOWN_QUALITIES = ("measured", "estimated")
 

@@ -20,9 +20,10 @@ from processors.conversation_rows import (
     visible_path,
 )
 from processors.conversations import APPENDED, CREATED
-from processors.runs import TERMINAL
 from processors.runs import TOPIC as RUNS_TOPIC
+from serve.identified import identified
 from serve.runs_api import printable
+from serve.runs_query import ended_query
 from sinks.clickhouse.client import ClickHouse
 from sinks.redis import connect
 from sinks.redis.conversations import (
@@ -35,16 +36,14 @@ from sinks.redis.conversations import (
 )
 from streams.content import Content, Sealed
 from streams.conversations.rebuild import rebuild
-from streams.keys_reader import KeyReader
 from turnlog.config import Config
 from turnlog.errors import (
     Erased,
     FrameError,
-    KeyUnavailable,
     NotFound,
     Unavailable,
 )
-from turnlog.ids import client_id, is_id, stream_key
+from turnlog.ids import is_id, stream_key
 from turnlog.keeper_client import credential_of, credential_path
 
 logger = logging.getLogger(__name__)
@@ -99,23 +98,12 @@ def read_conversation(
     if not is_id(org) or not credential_path(config, org).exists():
         raise missing
     credential_of(config, org)
-    found = _identified(config, org, conversation)
+    found = identified(config, org, "conversation", conversation)
     fields = found and _fields(config, stream_key(org, found, ""))
     if not fields or not _is_begun(unpack_head(fields[HEAD])):
         raise missing
     with Content(config, org) as content:
         return _Reading(config, content, fields).read(everything)
-
-
-def _identified(config: Config, org: str, conversation: str) -> str:
-    """Return the id that stands for a client's own value, "" where there is no such org."""
-    if is_id(conversation):
-        return conversation
-    try:
-        with KeyReader(config, [org]) as keys:
-            return client_id(conversation, keys.id_key(org), "conversation")
-    except KeyUnavailable:
-        return ""
 
 
 def _fields(config: Config, stream: bytes) -> Fields | None:
@@ -252,19 +240,7 @@ class _Reading:
         return str(choices[0].get("text", ""))
 
 
-_ENDED = """
-SELECT run, argMax(
-    (status, partition, offset, notEmpty(content_mac)),
-    (writer_epoch, NOT provisional, seq, -offset))
-FROM {database}.runs
-WHERE org = {{org:String}} AND conversation = {{conversation:String}} AND type IN ({types})
-GROUP BY run"""
-
-
 def _ended(config: Config, head: Head) -> Iterator[tuple[str, Ended]]:
     """Yield the runs of a conversation that have ended."""
-    database = config.clickhouse_database
-    types = ", ".join(f"'{name}'" for name in TERMINAL)
-    about = {"org": head.org, "conversation": head.conversation}
-    query = _ENDED.format(database=database, types=types)
-    return ((run, Ended(*ended)) for run, ended in ClickHouse(config).rows(query, about))
+    sql, parameters = ended_query(config.clickhouse_database, head.org, head.conversation)
+    return ((run, Ended(*ended)) for run, ended in ClickHouse(config).rows(sql, parameters))

@@ -10,11 +10,13 @@ from typing import Any, Literal, NamedTuple
 
 from processors.runs import TOPIC
 from processors.usage import CLASSES
+from serve.identified import identified
 from serve.runs_query import runs_query
 from sinks.clickhouse.client import ClickHouse
 from streams.content import Content, log_ref, object_ref
 from turnlog.config import Config
 from turnlog.errors import Erased, KeyUnavailable, NotFound, TurnlogError
+from turnlog.ids import is_id
 from turnlog.keeper_client import credential_of, credential_path
 
 Which = Literal["request", "response"]
@@ -44,11 +46,12 @@ class Place(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One run: what a list shows of it, and where its content is."""
+    """One run: what a list shows of it, where its content is, and why its usage is unknown."""
 
     row: dict[str, Any]
     request: Place
     response: Place
+    usage_reason: str | None
 
 
 def list_runs(
@@ -76,7 +79,8 @@ def run_content(config: Config, org: str, run: str, which: Which = "response") -
     Raises:
         NotFound: missing, another org's, or erased.
         KeyUnavailable: its key cannot be derived now: retry.
-        TurnlogError: the run has no response yet; or its frame is damaged, which is named.
+        TurnlogError: nothing was stored of what is asked, which is not the same as no bytes; or
+            its frame is damaged, which is named.
         Unavailable: a part does not answer.
     """
     found = find_run(config, org, run)
@@ -84,7 +88,10 @@ def run_content(config: Config, org: str, run: str, which: Which = "response") -
         _require_alive(config, org, found)
         raise TurnlogError(f"run {run}: it is still running and has no response yet")
     content = _content(config, org, run, getattr(found, which))
-    stored = content.get(which, b"")
+    if which not in content:
+        _require_alive(config, org, found)
+        raise TurnlogError(f"run {run}: it has no stored {which}")
+    stored = content[which]
     return stored if isinstance(stored, bytes) else str(stored).encode()
 
 
@@ -92,14 +99,18 @@ def run_summary(config: Config, org: str, run: str) -> dict[str, Any]:
     """Return what a list shows of a run, with its output per choice; raises as `run_content`.
 
     The output is what the terminal event holds, `[{index, text, …}]`; empty while it is running.
+    `usage_reason` says why the usage is unknown, null where it is known.
     """
     found = find_run(config, org, run)
+    row = found.row | {"usage_reason": found.usage_reason}
     if found.row["status"] == "running":
         _require_alive(config, org, found)
-        return found.row | {"output": [], "error": None}
+        return row | {"output": [], "error": None}
+    if not found.response.has_content:
+        _require_alive(config, org, found)
     content = _content(config, org, run, found.response)
     shown: dict[str, Any] = printable({name: content.get(name) for name in ("output", "error")})
-    return found.row | shown | {"output": shown["output"] or []}
+    return row | shown | {"output": shown["output"] or []}
 
 
 def printable(value: Any) -> Any:
@@ -114,16 +125,16 @@ def printable(value: Any) -> Any:
 
 
 def find_run(config: Config, org: str, run: str) -> Run:
-    """Return one run.
+    """Return one run, called by its id or by what its client called it.
 
     Raises:
         NotFound: missing, or another org's.
-        Unavailable: ClickHouse does not answer.
+        Unavailable: a part does not answer.
     """
-    if not credential_path(config, org).exists():
+    if not is_id(org) or not credential_path(config, org).exists():
         raise _not_found(run)
     credential_of(config, org)
-    for found in _runs(config, org, run=run):
+    for found in _runs(config, org, run=identified(config, org, "run", run)):
         return found
     raise _not_found(run)
 
@@ -145,12 +156,12 @@ def _run(values: tuple[Any, ...]) -> Run:
         "status": status,
         "started_at": time_text(started_us),
         "ended_at": time_text(ended_us),
-        "usage": _usage(values[10], values[12:]),
+        "usage": _usage(values[10], values[13:]),
         "cost_nano_usd": values[11],
         "content_ref": response.ref,
         "request_ref": request.ref,
     }
-    return Run(row, request, response)
+    return Run(row, request, response, values[12] if values[10] == "unknown" else None)
 
 
 def _usage(quality: str, classes: tuple[int, ...]) -> dict[str, int | str | None]:
@@ -186,7 +197,7 @@ def _content(config: Config, org: str, run: str, place: Place) -> Mapping[str, A
 
 
 def _require_alive(config: Config, org: str, found: Run) -> None:
-    """Raise NotFound where the run was erased before it ended."""
+    """Raise NotFound where the run was erased, for events that hold nothing which would tell."""
     _content(config, org, found.row["run"], found.request)
 
 

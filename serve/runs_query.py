@@ -35,9 +35,9 @@ def runs_query(
 
     Returns:
         SQL whose rows are `(run, source_ref, conversation, provider, model, status, started_us,
-        ended_us, request place, response place, quality, cost, *token classes)`, where a place is
-        `(partition, offset, has content, object, frame offset, frame bytes)`, the object empty
-        while the locator does not have the event.
+        ended_us, request place, response place, quality, cost, reason, *token classes)`, where a
+        place is `(partition, offset, has content, object, frame offset, frame bytes)`, the object
+        empty while the locator does not have the event.
     """
     given = {"run": run, "project": project, "status": status, "limit": limit}
     parameters = {name: value for name, value in given.items() if value is not None}
@@ -49,6 +49,18 @@ def runs_query(
         limit="LIMIT {limit:UInt64}" if limit is not None else "",
     )
     return sql, parameters | {"org": org}
+
+
+def ended_query(database: str, org: str, conversation: str) -> tuple[str, dict[str, Any]]:
+    """Return the query for how the runs of a conversation ended, and its parameters.
+
+    Returns:
+        SQL whose rows are `(run, (status, partition, offset, has content))` of the terminal events
+        that count; runs that have not ended are left out.
+    """
+    parameters = {"conversation": conversation}
+    runs = _RUNS.format(database=database, narrowed=_narrowed(parameters, "conversation"))
+    return _ENDED.format(runs=runs), parameters | {"org": org}
 
 
 def _narrowed(parameters: Mapping[str, Any], *names: str) -> str:
@@ -64,18 +76,30 @@ _SUMS = ", ".join(f"sumIf(sign * {name}, {_KNOWN}) AS {name}" for name in CLASSE
 
 # The state of a run is that of its terminal event with the highest epoch and seq. The finalizer's
 # is provisional and has the highest seq there is: one of the same writer supersedes it. The first
-# run.created wins. An event that stands twice in the log stands once in the table.
+# run.created wins. An event that stands twice in the log stands once in the table. One that says
+# another user, conversation or key locator than the run began with is a conflict: a run has one key
+# each for its request and its output, and what a second one sealed is never read.
+_IDENTITY = "(user, conversation, key_tree, key_day, key_gen)"
 _RUNS = f"""
-    SELECT run, max(conversation) AS conversation,
+    SELECT run, if(asked.8.4 = 0, max(conversation), asked.8.2) AS talk,
         argMinIf(
-            (partition, offset, notEmpty(content_mac), occurred_at_us, provider, model, source_ref),
+            (partition, offset, notEmpty(content_mac), occurred_at_us, provider, model, source_ref,
+                {_IDENTITY}),
             (partition, offset), type = '{CREATED}') AS asked,
-        argMaxIf(
-            (partition, offset, notEmpty(content_mac), occurred_at_us, provider, model, status),
-            (writer_epoch, NOT provisional, seq, -offset), type != '{CREATED}') AS ended
+        groupArrayIf(
+            ((writer_epoch, NOT provisional, seq, -offset),
+                (partition, offset, notEmpty(content_mac), occurred_at_us, provider, model, status),
+                {_IDENTITY}), type != '{CREATED}') AS ends,
+        arraySort(arrayFilter(end -> end.3 = asked.8 OR 0 IN (asked.8.4, end.3.4), ends))[-1].2
+            AS ended
     FROM {{database}}.runs
     WHERE org = {{{{org:String}}}}{{narrowed}} AND type IN ({_listed(CREATED, *TERMINAL)})
     GROUP BY run"""
+
+_ENDED = """
+SELECT run, (ended.7, ended.1, ended.2, ended.3)
+FROM ({runs})
+WHERE ended.7 != ''"""
 
 # A price that is not known makes the sum unknown, unless its event was undone: it would be too low.
 _USAGE = f"""
@@ -84,7 +108,7 @@ _USAGE = f"""
             sumIf(sign, quality = 'estimated') > 0, 'estimated', 'unknown') AS known,
         if(sumIf(sign, {_KNOWN} AND isNull(cost_nano_usd)) != 0, NULL,
             sumIf(sign * cost_nano_usd, {_KNOWN})) AS cost,
-        {_SUMS}
+        maxIf(reason, quality = 'unknown') AS why, {_SUMS}
     FROM {{database}}.usage
     WHERE org = {{{{org:String}}}}{{narrowed}} AND type IN ('usage.recorded', 'usage.corrected')
     GROUP BY run"""
@@ -96,14 +120,15 @@ _LOCATED = f"""
         AND type IN ({_listed(CREATED, *TERMINAL)})"""
 
 _SELECT = f"""
-SELECT r.run, asked.7, conversation,
+SELECT r.run, asked.7, talk,
     if(ended.5 = '', asked.5, ended.5),
     if(ended.6 = '', asked.6, ended.6),
     if(ended.7 = '', 'running', ended.7) AS status,
     asked.4, ended.4,
     (asked.1, asked.2, asked.3, q.object, q.frame_offset, q.frame_bytes),
     (ended.1, ended.2, ended.3, o.object, o.frame_offset, o.frame_bytes),
-    if(u.events = 0, 'unknown', u.known), if(u.events = 0, NULL, u.cost), {", ".join(CLASSES)}
+    if(u.events = 0, 'unknown', u.known), if(u.events = 0, NULL, u.cost),
+    if(u.events = 0, 'not_recorded', u.why), {", ".join(CLASSES)}
 FROM ({{runs}}) AS r
 LEFT JOIN ({{usage}}) AS u ON u.run = r.run
 LEFT ANY JOIN ({{located}}) AS q ON q.partition = asked.1 AND q.offset = asked.2

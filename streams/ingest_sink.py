@@ -31,6 +31,7 @@ from turnlog.errors import DecodeError
 from turnlog.events import TYPES, decode, key_of
 from turnlog.events.slices import frame_span
 from turnlog.ids import uuid7, uuid_text
+from turnlog.kafka import partition_of, partitions_of
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ GROUP = named(VIEW).group
 TOPICS = named(VIEW).topics
 TABLE = named(VIEW).table
 KIND = "ingest"
+MISPLACED = "partition_mismatch"
 MAX_RECORDS = 50_000
 
 
@@ -67,10 +69,13 @@ class IngestSink(Sink):
         self._store = PackStore(config)
         self._manifests = Manifests(config)
         self._claims: dict[Partition, Claims] = {}
+        self._partitions: dict[str, int] = {}
 
     def recover(self, assignments: Mapping[Partition, int]) -> None:
         """Learn from the manifests which records from the committed offsets on are archived."""
         self._claims |= {partition: Claims() for partition in assignments}
+        for topic in {topic for topic, _ in assignments} - self._partitions.keys():
+            self._partitions[topic] = len(partitions_of(self._config, topic))
         for span in (s for found in live_manifests(self._config) for s in found.spans):
             partition = (span.topic, span.partition)
             if partition in assignments and span.last >= assignments[partition]:
@@ -88,7 +93,7 @@ class IngestSink(Sink):
         elsewhere = []
         for message in messages:
             try:
-                record = pack_record(message)
+                record = pack_record(message, self._partitions.get(message.topic() or "", 0))
             except DecodeError as error:
                 dead.append(Dead(message, str(error)))
                 continue
@@ -125,14 +130,19 @@ class IngestSink(Sink):
         return self._store.name(key)
 
 
-def pack_record(message: Message) -> PackRecord:
+def pack_record(message: Message, partitions: int = 0) -> PackRecord:
     """Part a record into frame and rest, with what the index says of it.
 
     The rest is decoded, half of the work done here: what does not decode must not get into the
     archive, or packs and locator would hold what the fold of the log leaves out.
 
+    Args:
+        message: the record.
+        partitions: how many its topic has; 0: where it stands is not checked.
+
     Raises:
-        DecodeError: the record is not an event, its key is another's, or an id of it is none.
+        DecodeError: the record is not an event, its key is another's, it stands in another
+            partition than its key says, or an id of it is none.
     """
     value = message.value()
     if value is None:
@@ -145,6 +155,8 @@ def pack_record(message: Message) -> PackRecord:
         raise DecodeError(f"{event.type} does not belong in {message.topic()}")
     if key != key_of(event.type, event.body):
         raise DecodeError("the key disagrees with the body")
+    if partitions and partition_of(key, partitions) != message.partition():
+        raise DecodeError(MISPLACED)
     if not archivable(event.body):
         raise DecodeError("an id of the body has not the form of one")
     place = (message.topic(), message.partition(), message.offset(), message.timestamp()[1] * 1000)

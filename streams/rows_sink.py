@@ -4,8 +4,9 @@ In order, for each batch:
 
 1. Records that are in the table already (after a crash) are left out, by set difference of offsets.
 2. Repeats: an event id of the last 8 days of append time, or one that says `may_repeat` and is in
-   the table, is looked at closely. The same identity and content: dropped. Other content under the
-   same id: a conflict, which goes to the dead letters and is never merged.
+   the table, is looked at closely. The same identity and content: dropped. Other content or other
+   numbers of tokens under the same id: a conflict, which goes to the dead letters and is never
+   merged; the first one stays.
 3. One Avro container per schema fingerprint is inserted as it is.
 4. Where the engine refuses one, its records are decoded one by one: the bad ones go to the dead
    letters, values outside their shape are stored as `other`, and the rest is inserted.
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
+from processors import usage
 from processors.common import IDENTITY, identity, shaped
 from sinks.clickhouse.client import ClickHouse, InsertRefused
 from sinks.clickhouse.container import (
@@ -48,13 +50,18 @@ from streams.dead import Dead
 from turnlog.errors import DecodeError, Unavailable
 from turnlog.events import decode, encode, key_prefixes
 from turnlog.events.schema import HEADER_BYTES
+from turnlog.kafka import partition_of
 
 logger = logging.getLogger(__name__)
 
+MISPLACED = "partition_mismatch"
 CONFLICT = "conflict: another event has this event_id"
 SHAPE = "an id has not the form of one"
 
 Refused = tuple[int, str]
+
+# By topic, what belongs to the identity of its events besides IDENTITY.
+_NUMBERS = {usage.TOPIC: usage.NUMBERS}
 
 
 class Seen:
@@ -84,12 +91,18 @@ class Seen:
 
 
 class _Prepared(NamedTuple):
-    """Messages that were built when they arrived; `flags`: they were asked whether they repeat."""
+    """Messages that were built when they arrived.
+
+    Attributes:
+        flags: they were asked whether they repeat.
+        misplaced: one of them stands in another partition than its key says.
+    """
 
     messages: Sequence[Message]
     batch: Batch
     built: Built
     flags: bool
+    misplaced: bool
 
 
 class RowsSink(Sink):
@@ -98,6 +111,7 @@ class RowsSink(Sink):
     Args:
         clickhouse: connection.
         table: exists.
+        partitions: how many the topic has; 0: where a record stands is not checked.
     """
 
     # With 10,000 rows an insert the engine takes twice as long a row.
@@ -105,9 +119,11 @@ class RowsSink(Sink):
     max_bytes = 64 << 20
     max_age_s = 0.5
 
-    def __init__(self, clickhouse: ClickHouse, table: Table) -> None:
+    def __init__(self, clickhouse: ClickHouse, table: Table, partitions: int = 0) -> None:
         self._clickhouse = clickhouse
         self._table = table
+        self._partitions = partitions
+        self._numbers = _NUMBERS.get(table.topic, ())
         # Two, because messages are prepared while others are written.
         self._ahead, self._builder = Builder(table), Builder(table)
         self._prepared: dict[int, _Prepared] = {}
@@ -137,13 +153,27 @@ class RowsSink(Sink):
     def _part(self, messages: Sequence[Message], builder: Builder) -> _Prepared:
         batch = Batch.of(messages)
         flags = self._has_older(set(batch.partitions))
-        return _Prepared(messages, batch, builder.build(batch, flags=flags), flags)
+        built = builder.build(batch, flags=flags)
+        return _Prepared(messages, batch, built, flags, self._has_misplaced(batch))
+
+    def _has_misplaced(self, batch: Batch) -> bool:
+        """Say whether a record stands where neither the fold nor a reader would look for it."""
+        places = set(zip(batch.keys, batch.partitions, strict=True))
+        return any(self._is_misplaced(key, number) for key, number in places)
+
+    def _is_misplaced(self, key: bytes | None, number: int | None) -> bool:
+        # A record without a key is refused for that.
+        return (
+            bool(self._partitions and key) and partition_of(key or b"", self._partitions) != number
+        )
 
     def write(self, messages: Sequence[Message]) -> list[Dead]:
         """Insert a batch; on return its rows are in the table."""
         parts = list(self._taken(messages))
         if sum(len(part.messages) for part in parts) < len(messages):
             parts = [self._part(messages, self._builder)]
+        if any(part.misplaced for part in parts):
+            return self._write_placed(messages)
         built = joined(part.built for part in parts)
         batch = partial(Batch.joined, [part.batch for part in parts])
         stale = any(part.flags != self._has_older(part.built.last) for part in parts)
@@ -152,6 +182,12 @@ class RowsSink(Sink):
         else:
             dead = built.refused + self._insert(batch, built)
         return [Dead(messages[at], reason) for at, reason in sorted(dead)]
+
+    def _write_placed(self, messages: Sequence[Message]) -> list[Dead]:
+        """Refuse what stands in another partition than its key says, and write the rest."""
+        wrong = [m for m in messages if self._is_misplaced(m.key(), m.partition())]
+        right = [m for m in messages if not self._is_misplaced(m.key(), m.partition())]
+        return [Dead(m, _misplaced_why(m)) for m in wrong] + (self.write(right) if right else [])
 
     def _write_closely(self, batch: Batch) -> list[Refused]:
         """Insert what of a batch is not in the table yet."""
@@ -209,7 +245,11 @@ class RowsSink(Sink):
         kept: list[int] = []
         conflicts: list[Refused] = []
         for at, id_ in enumerate(ids):
-            own = _identity(batch, at) if id_ and (id_ in known or id_ in many) else None
+            own = (
+                _identity(batch, at, self._numbers)
+                if id_ and (id_ in known or id_ in many)
+                else None
+            )
             if id_ is None or own is None:
                 kept.append(at)  # new, or refused later on
             elif known.setdefault(id_, own) is own:
@@ -230,7 +270,10 @@ class RowsSink(Sink):
             seen = self._seen[number]
             if id_ is not None and (id_ in seen.ids or seen.older and may_repeat(value)):
                 asked.add(id_)
-        return identities(self._clickhouse, self._table, sorted(asked), IDENTITY)
+        columns = (*IDENTITY, *self._numbers)
+        stored = identities(self._clickhouse, self._table, sorted(asked), columns)
+        rows = {id_: dict(zip(columns, row, strict=True)) for id_, row in stored.items()}
+        return {id_: identity(row["type"], row, self._numbers) for id_, row in rows.items()}
 
     def _insert(self, batch: Callable[[], Batch], built: Built) -> list[Refused]:
         """Insert the containers, lanes at the same time; return what the engine refused of them."""
@@ -296,6 +339,15 @@ class RowsSink(Sink):
             self._seen[number].add(built.append_ms[number] * 1000 // DAY_US, stored)
 
 
+def _misplaced_why(message: Message) -> str:
+    """Return why a misplaced record is refused: what does not decode has no right place."""
+    try:
+        decode(message.value() or b"")
+    except DecodeError as error:
+        return str(error)
+    return MISPLACED
+
+
 def _event_id(value: bytes) -> bytes | None:
     """Return the event id of a value; None where it does not begin like an event."""
     try:
@@ -304,7 +356,7 @@ def _event_id(value: bytes) -> bytes | None:
         return None
 
 
-def _identity(batch: Batch, at: int) -> tuple[Any, ...] | None:
+def _identity(batch: Batch, at: int, numbers: Sequence[str]) -> tuple[Any, ...] | None:
     """Return what a repeat of this event has in common with it; None where it is refused anyway."""
     try:
         if not batch.values[at].startswith(key_prefixes(batch.keys[at]), HEADER_BYTES):
@@ -313,7 +365,7 @@ def _identity(batch: Batch, at: int) -> tuple[Any, ...] | None:
     except (DecodeError, AttributeError):
         return None
     body = shaped(event)
-    return None if body is None else identity(event.type, body)
+    return None if body is None else identity(event.type, body, numbers)
 
 
 def _mended(value: bytes) -> bytes:

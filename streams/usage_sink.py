@@ -7,6 +7,7 @@ from streams.rows_digest import table_digest
 from streams.rows_sink import RowsSink
 from streams.views import named
 from turnlog.config import Config
+from turnlog.kafka import partitions_of
 
 VIEW, WORKER, GROUP, TOPICS, TABLE, _ = named("usage")
 
@@ -19,7 +20,8 @@ def run(config: Config) -> None:
         Stopped: a person has to look first.
     """
     clickhouse = ensure_tables(config, USAGE)
-    run_sink(config, WORKER, TOPICS, RowsSink(clickhouse, USAGE))
+    partitions = len(partitions_of(config, USAGE.topic))
+    run_sink(config, WORKER, TOPICS, RowsSink(clickhouse, USAGE, partitions))
 
 
 def digest(config: Config) -> tuple[int, str]:

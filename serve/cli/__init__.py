@@ -4,33 +4,42 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from turnlog.config import past_proxy
 from turnlog.errors import NotInstalled, TurnlogError, Unavailable, UsageError
+from turnlog.proxy import past_proxy
 
-# name -> module:function; imported only when asked for, so that `turnlog --help` stays quick.
+
+class Entry(NamedTuple):
+    """A command that is not imported yet: where it is, and the first sentence of its help."""
+
+    place: str
+    help: str
+
+
+# Imported only when asked for: all of them take 1.2 s, so the list has their first sentences.
 COMMANDS = {
-    "up": "serve.cli.stack:up",
-    "down": "serve.cli.stack:down",
-    "status": "serve.cli.stack:status",
-    "doctor": "serve.cli.stack:doctor",
-    "demo": "serve.cli.demo:demo",
-    "org": "serve.cli.org:org",
-    "topics": "serve.cli.topics:topics",
-    "keys": "serve.cli.keys:keys",
-    "import": "serve.cli.imports:import_",
-    "wait": "serve.cli.views:wait",
-    "digest": "serve.cli.views:digest",
-    "runs": "serve.cli.runs:runs",
-    "run": "serve.cli.runs:run",
-    "conversation": "serve.cli.conversation:conversation",
-    "usage": "serve.cli.usage:usage",
-    "packs": "serve.cli.packs:packs",
-    "dead": "serve.cli.dead:dead",
-    "bench": "serve.cli.bench:bench",
+    "up": Entry("stack:up", "Start the local stack and its workers."),
+    "down": Entry("stack:down", "Stop the local stack; its data stay."),
+    "status": Entry("stack:status", "Show every part, and how far every view is."),
+    "doctor": Entry("stack:doctor", "Say what this machine lacks, and how to get it."),
+    "demo": Entry("demo:demo", "Run the main job from end to end and show every view."),
+    "org": Entry("org:org", "Create orgs and projects, and list them."),
+    "topics": Entry("topics:topics", "Show every topic and how it differs from the catalogue."),
+    "keys": Entry("keys:keys", "Look at the key tree; never at a key."),
+    "import": Entry("imports:import_", "Import recorded exchanges with providers."),
+    "wait": Entry("views:wait", "Wait until views have folded what is in the log now."),
+    "digest": Entry("views:digest", "Print what each view holds as one SHA-256."),
+    "runs": Entry("runs:runs", "List the runs of an org, newest first."),
+    "run": Entry("runs:run", "Show one run, or the bytes of its request or response."),
+    "conversation": Entry("conversation:conversation", "Show who said what, in order."),
+    "usage": Entry("usage:usage", "Sum up tokens and cost of an org."),
+    "packs": Entry("packs:packs", "List the objects of the archive, oldest first."),
+    "dead": Entry("dead:dead", "List the records that views refused."),
+    "chaos": Entry("chaos:chaos", "Kill parts at random moments; check what must never happen."),
+    "bench": Entry("bench:bench", "Measure what Turnlog costs beside a raw Kafka client."),
 }
 
 
@@ -45,9 +54,14 @@ class Commands(click.Group):
         """Import and return one command."""
         if cmd_name not in COMMANDS:
             return None
-        module, _, function = COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), function)
-        return command
+        module, _, function = COMMANDS[cmd_name].place.partition(":")
+        found: click.Command = getattr(importlib.import_module(f"serve.cli.{module}"), function)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

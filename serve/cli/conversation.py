@@ -21,7 +21,7 @@ _INDENT = " " * 6
 def conversation(
     ctx: click.Context, conversation_id: str, org: str, everything: bool, as_json: bool
 ) -> None:
-    """Show a conversation: who said what, in order.
+    """Show who said what, in order.
 
     CONV is the conversation's id, or the `file` that its import named. A text whose key was erased
     is null. One that is missing or of another org answers the same: not found, exit 1.
@@ -51,7 +51,16 @@ def _show(found: Conversation, *, places: bool) -> None:
         click.echo()
         click.secho(f"{turn['turn_seq']:>4}  {turn['role']}", bold=True, nl=False)
         click.secho(f"  {', '.join(about)}" if about else "", dim=True)
-        click.echo(textwrap.indent(_said(turn, found.calls.get(turn["turn"], []), gone), _INDENT))
+        _say(turn, found.calls.get(turn["turn"], []), gone)
+
+
+def _say(turn: dict[str, Any], calls: list[str], gone: str) -> None:
+    said = _said(turn, calls, gone)
+    if said.strip():
+        click.echo(textwrap.indent(said, _INDENT))
+    else:
+        nothing = "(no output yet)" if turn["status"] == "running" else "(no output)"
+        click.secho(_INDENT + nothing, dim=True)
 
 
 def _said(turn: dict[str, Any], calls: list[str], gone: str) -> str:

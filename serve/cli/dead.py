@@ -13,9 +13,10 @@ from turnlog.config import load
 @click.option("--view", help="Only those that this view refused.")
 @click.option("--json", "as_json", is_flag=True, help="One object a line.")
 def dead(view: str | None, as_json: bool) -> None:
-    """List dead letters: records that a view refused, with the reason and where they stand.
+    """List the records that views refused.
 
-    They lie byte for byte in `<topic>.dead`. Their content is never shown.
+    Each with the reason and where it stands. They lie byte for byte in `<topic>.dead`. Their
+    content is never shown.
 
     Example: turnlog dead --view usage
     """

@@ -11,6 +11,7 @@ import click
 
 import samples
 from serve.cli import cli
+from serve.cli.imports import unknown_usage
 from serve.cli.output import table
 from serve.cli.stack import start
 from serve.importer import Report, import_file
@@ -22,6 +23,7 @@ from turnlog.errors import TurnlogError
 
 ORG = "local"
 WAIT_S = 120.0
+GROUPS_SHOWN = 15
 STATUSES = ("completed", "failed", "cancelled", "interrupted", "running")
 
 
@@ -29,10 +31,11 @@ STATUSES = ("completed", "failed", "cancelled", "interrupted", "running")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
 @click.pass_context
 def demo(ctx: click.Context, files: tuple[Path, ...]) -> None:
-    """Start the stack, import FILE through the producer, wait for every view, and show them.
+    """Run the main job from end to end and show every view.
 
-    Without FILE the exchanges in samples/ are imported, which were written for this project. A
-    second run adds nothing: every import is idempotent.
+    Starts the stack, imports FILE through the producer and waits for the views. Without FILE the
+    exchanges in samples/ are imported, which were written for this project. A second run adds
+    nothing: every import is idempotent.
 
     Example: turnlog demo recorded.jsonl
     """
@@ -71,6 +74,8 @@ def feed(config: Config, path: Path) -> int:
 def _say_more(report: Report) -> None:
     for row in report.rejected.listed[:10]:
         click.echo(f"  rejected {row['id']}: {row['reason']}", err=True)
+    if report.no_usage:
+        click.echo(f"  {unknown_usage(report.no_usage)}")
     kinds = Counter(row["reason"] for row in report.warnings.listed)
     for reason, count in kinds.most_common(5):
         click.echo(f"  {count} x {reason}")
@@ -95,7 +100,7 @@ def show(config: Config, files: Sequence[Path]) -> None:
     runs = list(list_runs(config, ORG))
     title("Runs by provider and status")
     table(by_provider(runs), ["provider", "runs", *STATUSES])
-    command("usage", "--org", ORG, "--by", "provider,model")
+    command("usage", "--org", ORG, "--by", "provider,model", "--limit", str(GROUPS_SHOWN))
     conversation = longest_conversation(runs)
     if conversation:
         command("conversation", conversation, "--org", ORG)

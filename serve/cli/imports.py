@@ -1,7 +1,7 @@
 """`turnlog import`: recorded provider traffic into the log."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,10 +23,12 @@ SHOWN = 10
 @click.option("--project", default="default", show_default=True, help="project of that org")
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object")
 def import_(file: Path, org: str, project: str, as_json: bool) -> None:
-    """Import FILE, one recorded exchange with a provider a line.
+    """Import recorded exchanges with providers.
+
+    FILE has one exchange a line; docs/providers.md describes its form.
 
     Importing a file again adds nothing. A line that cannot be read is listed as rejected and the
-    rest goes on; the exit code is then 1. docs/providers.md describes the form of a line.
+    rest goes on; the exit code is then 1.
 
     Example: turnlog import samples/exchanges.jsonl --org local
     """
@@ -63,6 +65,8 @@ def _print(report: "Report") -> None:
     )
     for title, counts in (("status", report.by_status), ("usage", report.usage)):
         click.echo(f"{title}: " + ", ".join(f"{n} {name}" for name, n in counts.items() if n))
+    if report.no_usage:
+        click.echo(unknown_usage(report.no_usage))
     for title, noted in (("warnings", report.warnings), ("rejected", report.rejected)):
         if noted.count:
             click.echo(f"{title}: {noted.count}")
@@ -70,6 +74,13 @@ def _print(report: "Report") -> None:
             click.echo(f"  {_plain(row['id'])}: {row['reason']}")
         if noted.count > SHOWN:
             click.echo(f"  and {noted.count - SHOWN} more: --json lists them")
+
+
+def unknown_usage(reasons: Mapping[str, int]) -> str:
+    """Say how many runs have no usage, and why, the most frequent reason first."""
+    listed = sorted(reasons.items(), key=lambda found: (-found[1], found[0]))
+    why = ", ".join(f"{count} {reason}" for reason, count in listed)
+    return f"without usage: {sum(reasons.values())} runs ({why})"
 
 
 def _plain(line_id: str) -> str:

@@ -23,10 +23,10 @@ def org() -> None:
 @click.option("--project", default="default", show_default=True, help="project to create in it")
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object")
 def create_(org_id: str, project: str, as_json: bool) -> None:
-    """Create an org with a project, or another project in it; a repeat changes nothing.
+    """Create an org with a project, or another project in it.
 
-    Its keys are made by the key keeper, and its credential is written under
-    TURNLOG_HOME/credentials/ORG.json, readable by you alone.
+    A repeat changes nothing. Its keys are made by the key keeper, and its credential is written
+    under TURNLOG_HOME/credentials/ORG.json, readable by you alone.
 
     Example: turnlog org create acme --project support
     """

@@ -16,7 +16,9 @@ from turnlog.config import load
 @click.option("--org", help="Only objects that hold records of this org, and only its part.")
 @click.option("--json", "as_json", is_flag=True, help="One object a line.")
 def packs(org: str | None, as_json: bool) -> None:
-    """List the objects of the archive, oldest first, as their manifests describe them.
+    """List the objects of the archive, oldest first.
+
+    As their manifests describe them.
 
     Example: turnlog packs --org local --json
     """

@@ -41,7 +41,7 @@ def runs(
 @click.option("--raw", is_flag=True, help="Exactly the stored bytes, to standard output.")
 @click.option("--json", "as_json", is_flag=True, help="One object.")
 def run(run_id: str, org: str, response: bool, request: bool, raw: bool, as_json: bool) -> None:
-    """Show one run, or write the bytes of its request or response.
+    """Show one run, or the bytes of its request or response.
 
     A run that is missing, of another org, or erased answers the same: not found, exit 1.
 
@@ -92,7 +92,8 @@ def _usd(nano_usd: int | None) -> str | None:
 def _show(summary: dict[str, Any]) -> None:
     counted = {name: n for name, n in summary["usage"].items() if n}
     shown = summary | {
-        "usage": ", ".join(f"{name} {n}" for name, n in counted.items()),
+        "usage": ", ".join(f"{name} {n}" for name, n in counted.items())
+        + (f" ({reason})" if (reason := summary["usage_reason"]) else ""),
         "cost_usd": _usd(summary["cost_nano_usd"]),
     }
     for name in ("run", "source_ref", "conversation", "status", "provider", "model"):

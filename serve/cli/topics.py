@@ -17,15 +17,12 @@ from turnlog.events.schema import TYPES
 @click.option("--json", "as_json", is_flag=True, help="One object a line.")
 @click.pass_context
 def topics(ctx: click.Context, as_json: bool) -> None:
-    r"""Show every topic and how it differs from the catalogue; exit 1 when one does.
+    """Show every topic and how it differs from the catalogue.
 
-    \b
-    Example:
-      turnlog topics
-      turnlog topics --json | jq 'select(.state != "ok")'
+    Exit 1 when one does. Nothing is changed. `turnlog topics create` makes what is missing; what
+    drifted is for an operator to put right.
 
-    Nothing is changed. `turnlog topics create` makes what is missing; what drifted is for an
-    operator to put right.
+    Example: turnlog topics --json | jq 'select(.state != "ok")'
     """
     if ctx.invoked_subcommand is None:
         config = load()
@@ -35,13 +32,12 @@ def topics(ctx: click.Context, as_json: bool) -> None:
 @topics.command()
 @click.option("--json", "as_json", is_flag=True, help="One object a line.")
 def create(as_json: bool) -> None:
-    r"""Create missing topics and publish missing schemas; exit 1 when a topic drifted.
+    """Create missing topics and publish missing schemas.
 
-    \b
-    Example:
-      turnlog topics create
+    What exists is left as it is, so that this may be called at any time. Exit 1 when a topic
+    drifted.
 
-    What exists is left as it is, so that this may be called at any time.
+    Example: turnlog topics create
     """
     config = load()
     _report(config, ensure(config), as_json)
@@ -51,14 +47,12 @@ def create(as_json: bool) -> None:
 @click.option("--record", is_flag=True, help="Add present versions to schemas/history.")
 @click.option("--json", "as_json", is_flag=True, help="One object a line.")
 def schemas(record: bool, as_json: bool) -> None:
-    r"""List event types with their fingerprints and check how they evolved; exit 1 on a problem.
+    """List event types and check how they evolved.
 
-    \b
-    Example:
-      turnlog topics schemas
-      turnlog topics schemas --record     after a schema was changed
+    The fingerprint is CRC-64-AVRO in the order of the wire: bytes 2 to 9 of an event. Exit 1 on a
+    problem. After a schema was changed, --record adds it to the history.
 
-    The fingerprint is CRC-64-AVRO in the order of the wire: bytes 2 to 9 of an event.
+    Example: turnlog topics schemas --record
     """
     if record:
         evolution.record_present()
@@ -92,7 +86,7 @@ def _report(config: Config, drifts: list[Drift], as_json: bool) -> None:
     if not as_json:
         table(rows, ["topic", "partitions", "policy", "retention_ms", "state"])
         for drift in drifts:
-            console.print(_line(drift), markup=False, highlight=False)
+            console().print(_line(drift), markup=False, highlight=False)
     sys.exit(1 if drifts else 0)
 
 

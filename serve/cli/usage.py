@@ -1,6 +1,7 @@
 """`turnlog usage`: tokens and cost, by what you like."""
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import click
@@ -19,12 +20,14 @@ from turnlog.keeper_client import credential_of
     "--by", default="provider,model", show_default=True, help="Columns to group by, with commas."
 )
 @click.option("--project", help="Only usage of this project.")
+@click.option("--limit", type=click.IntRange(1), help="At most so many groups. [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="One object a line.")
-def usage(org: str, by: str, project: str | None, as_json: bool) -> None:
-    """Sum up tokens and cost of an org, the costliest group first.
+def usage(org: str, by: str, project: str | None, limit: int | None, as_json: bool) -> None:
+    """Sum up tokens and cost of an org.
 
-    Counts hold what was measured or estimated. Runs whose usage is not known are counted under
-    `unknown`, those whose tokens have no price under `unpriced`; neither adds a zero.
+    The costliest group comes first, of equal ones that with the most tokens. Counts hold what was
+    measured or estimated. Runs whose usage is not known are counted under `unknown`, those whose
+    tokens have no price under `unpriced`; neither adds a zero.
 
     Example: turnlog usage --org local --by provider,model
     """
@@ -33,10 +36,13 @@ def usage(org: str, by: str, project: str | None, as_json: bool) -> None:
     credential_of(config, org)
     found = usage_by(ensure_tables(config, USAGE), org, columns, project)
     if as_json:
-        for row in found:
+        for row in islice(found, limit):
             json_line(row)
-    else:
-        _print(list(found), columns)
+        return
+    rows = list(found)
+    _print(rows[:limit], columns)
+    if limit is not None and len(rows) > limit:
+        click.echo(f"and {len(rows) - limit} more: turnlog usage --org {org} --by {by}")
 
 
 def group_columns(by: str) -> list[str]:

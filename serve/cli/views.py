@@ -18,7 +18,7 @@ from turnlog.config import Config, load
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def wait(ctx: click.Context, views: tuple[str, ...], timeout_s: float, as_json: bool) -> None:
-    """Wait until views have folded everything that is in the log now.
+    """Wait until views have folded what is in the log now.
 
     Without VIEW all of them. Exit 1 when the time is up; the answer names who is behind.
 
@@ -38,9 +38,9 @@ def wait(ctx: click.Context, views: tuple[str, ...], timeout_s: float, as_json: 
 def _watch(
     config: Config, views: tuple[str, ...] | None, timeout_s: float, quiet: bool
 ) -> dict[str, int]:
-    if quiet or not console.is_terminal:
+    if quiet or not console().is_terminal:
         return wait_for(config, views, timeout_s)
-    with console.status("waiting for the views") as status:
+    with console().status("waiting for the views") as status:
 
         def show(behind: Mapping[str, int]) -> None:
             status.update("behind: " + ", ".join(f"{n} {lag}" for n, lag in behind.items()))
@@ -53,11 +53,11 @@ def _watch(
 @click.option("--fold", is_flag=True, help="Fold the log itself instead of reading the views.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a view.")
 def digest(view: str | None, fold: bool, as_json: bool) -> None:
-    """Print what each view holds as one SHA-256, read from the view's own store.
+    """Print what each view holds as one SHA-256.
 
-    Two equal logs give equal digests, however partitions interleaved, events repeated or workers
-    restarted. With --fold the log in Kafka is folded here and now by the pure processors: the
-    digest a view must have.
+    It is read from the view's own store. Two equal logs give equal digests, however partitions
+    interleaved, events repeated or workers restarted. With --fold the log in Kafka is folded here
+    and now by the pure processors: the digest a view must have.
 
     Example: turnlog digest usage --json
     """

@@ -1,5 +1,6 @@
 """What an import did, line by line, in one object."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +39,7 @@ class Report:
         erased: lines found under an erased key; nothing of them was written.
         by_status: runs that were written, by terminal status.
         usage: runs that were written, by the quality of their usage.
+        no_usage: runs that were written with unknown usage, by the reason.
         warnings: what a person should know.
         rejected: lines of which nothing was written, and why.
     """
@@ -54,6 +56,7 @@ class Report:
     usage: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("measured", "estimated", "unknown"), 0)
     )
+    no_usage: Counter[str] = field(default_factory=Counter)
     warnings: Noted = field(default_factory=Noted)
     rejected: Noted = field(default_factory=Noted)
 

@@ -232,6 +232,8 @@ class _Import:
         report.runs += 1
         report.by_status[exchange.status] += 1
         report.usage[decided.usage.quality] += 1
+        if decided.usage.quality == "unknown":
+            report.no_usage[decided.usage.reason] += 1
         for warning in exchange.warnings:
             report.warnings.add(decided.work.line.id, warning)
 

@@ -177,7 +177,7 @@ def _within(span: Span) -> str:
 def _arrow(rows: Sequence[LocatorRow]) -> bytes:
     """Return rows as an Arrow stream."""
     # Imported by who inserts: it takes 0.3 s, a third of what `turnlog run` takes without it.
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
 
     kinds = {"fixed": pa.binary(16), "bytes": pa.binary(), "str": pa.string(), "int": pa.int64()}
     columns = zip(LocatorRow._fields, zip(*rows, strict=True), strict=True)

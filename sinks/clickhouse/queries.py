@@ -34,6 +34,8 @@ _SUMS = {
     "unpriced": f"uniqExactIf(run, {_KNOWN} AND isNull(cost_nano_usd))",
 }
 
+_TOKENS = f"sumIf(sign * ({' + '.join(CLASSES)}), {_KNOWN})"
+
 
 def usage_by(
     clickhouse: ClickHouse,
@@ -42,7 +44,7 @@ def usage_by(
     project: str | None = None,
     table: Table = USAGE,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the usage of an org by group, the costliest first.
+    """Yield the usage of an org by group, the costliest first, then that with the most tokens.
 
     Args:
         clickhouse: connection.
@@ -67,7 +69,7 @@ def usage_by(
         "WHERE org = {org:String} AND type IN ('usage.recorded', 'usage.corrected') "
         + ("AND project = {project:String} " if project else "")
         + (f"GROUP BY {', '.join(keys)} " if keys else "")
-        + f"ORDER BY {', '.join(['cost DESC', *keys])}"
+        + f"ORDER BY {', '.join(['cost DESC', f'{_TOKENS} DESC', *keys])}"
     )
     parameters = {"org": org, **({"project": project} if project else {})}
     for row in clickhouse.stream(sql, parameters):

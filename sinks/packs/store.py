@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, BinaryIO
 
-import boto3  # type: ignore[import-untyped]
-from botocore.config import Config as BotoConfig  # type: ignore[import-untyped]
-from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+from botocore.config import Config as BotoConfig
+from botocore.exceptions import BotoCoreError, ClientError
 
 from sinks.packs.layout import PackError
 from turnlog.config import Config
@@ -39,6 +38,9 @@ class PackStore:
 
     @cached_property
     def _client(self) -> Any:
+        # Here, because most commands read no object and boto3 takes 0.2 s to import.
+        import boto3
+
         # A client is made once (150 ms); the checksum headers that botocore adds on its own are
         # left out, because objects carry digests and not every S3 server knows trailers.
         return boto3.client(

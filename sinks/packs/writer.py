@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, BinaryIO, NamedTuple
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 import zstandard
 
 from sinks.packs.layout import COLUMNS, HEADER, Area, OrgPart, Range, Trailer

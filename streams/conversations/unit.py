@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 
 from processors.conversation_rows import Head, MemoryRows, Turn, pack
 from processors.conversations import CREATED, Outcome, apply, fold, refusal_body

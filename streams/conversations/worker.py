@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
-from aiokafka.errors import (  # type: ignore[import-untyped]
+from aiokafka.errors import (
     KafkaError as AioKafkaError,
 )
 from confluent_kafka import KafkaException, TopicCollection

@@ -18,8 +18,8 @@ from urllib.parse import urlencode
 
 import clickhouse_connect
 import fastavro
-import lz4.frame  # type: ignore[import-untyped]
-import pyarrow  # type: ignore[import-untyped]
+import lz4.frame
+import pyarrow
 import pytest
 import zstandard
 from clickhouse_connect.driver.asyncclient import AsyncClient

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import clickhouse_connect
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 import redis
 from confluent_kafka import Consumer, Producer, TopicPartition

@@ -109,4 +109,18 @@ def test_an_identity_is_told_apart_by_each_of_its_fields() -> None:
         else:
             other = b"m" * 32 if name == "content_mac" else 7
             assert identity(event.type, event.body | {name: other}) != own
-    assert identity(event.type, event.body | {"input_uncached": 9, "may_repeat": True}) == own
+    assert identity(event.type, event.body | {"provider_usage": {}, "may_repeat": True}) == own
+
+
+@pytest.mark.parametrize("name", usage.NUMBERS)
+def test_other_numbers_under_the_same_event_id_are_another_event(name: str) -> None:
+    event = recorded()
+    own = identity(event.type, event.body, usage.NUMBERS)
+    assert identity(event.type, event.body | {name: 1234}, usage.NUMBERS) != own
+    assert identity(event.type, event.body | {"may_repeat": True}, usage.NUMBERS) == own
+
+
+def test_an_event_without_those_numbers_has_an_identity_all_the_same() -> None:
+    outcome = {"org": "acme", "run": "r", "event_id": ID, "occurred_at_us": 1}
+    event = decode(encode("task.outcome", outcome))
+    assert identity(event.type, event.body, usage.NUMBERS) == identity(event.type, event.body)

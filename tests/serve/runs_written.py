@@ -6,18 +6,13 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Producer as KafkaProducer
 
-from streams.keeper.minting import OrgBook
-from streams.keeper.state import KeyRows
 from turnlog import Producer
 from turnlog.config import Config
 from turnlog.ids import event_id
 from turnlog.kafka import partition_of, partitions_of, producer_settings, read_all
-from turnlog.keeper_client import create, credential_of
-from turnlog.keys import Locator, Subject, index_of
-from turnlog.keys.keyfile import load_key_file
-from turnlog.keys.kms import LocalKms
-from turnlog.keys.orgkeys import OrgKeys
-from turnlog.keys.puncture import puncture
+from turnlog.keeper_client import create, credential_of, puncture
+from turnlog.keys import Locator, Subject
+from turnlog.keys.targets import Target
 
 KEYS = "turnlog.keys"
 BEGAN_US = 1_760_000_000_000_000
@@ -82,19 +77,6 @@ def lose_pages(config: Config, org: str) -> None:
 
 
 def erase_run(config: Config, org: str, run: str, locator: Locator) -> None:
-    """Puncture both keys of a run; a keeper of its own would fence the one that all tests share."""
-    number = partition_of(org.encode(), len(partitions_of(config, KEYS)))
-    state = KeyRows()
-    state.apply((m.key() or b"", m.value()) for m in read_all(config, KEYS, [number]))
-    file = load_key_file(config.local_key_file)
-    org_keys = OrgKeys(state.rows, LocalKms(file), file.signer.public_key())
-    book = OrgBook(state, org_keys, file.signer)
-    [project] = state.projects(org)
-    trees = (book.tree_of(project, month) for month in state.months(project))
-    stored = next(tree for tree in trees if tree.tree == locator.tree)
-    subject = Subject(org, "", "", run, "o")
-    index = index_of(stored.head.index_key, locator.day, locator.gen, subject)
-    producer = KafkaProducer(producer_settings(config))
-    for key, value in puncture(stored, [index[:32]], book.sealer(org)).rows:
-        producer.produce(KEYS, value, key, partition=number)
-    assert producer.flush(30) == 0
+    """Have the keeper puncture both keys of a run."""
+    target = Target("run", locator.tree, locator.day, "", locator.gen, "", run)
+    assert puncture(config, org, "default", [target])

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import Producer as KafkaProducer
 
 from processors.conversation_rows import unpack_turn
 from serve.cli import main
@@ -17,19 +16,13 @@ from serve.views import wait_for
 from sinks.redis import connect
 from sinks.redis.conversations import Conversations, hash_key, turn_field
 from streams.conversations.rebuild import records
-from streams.keeper.minting import OrgBook
-from streams.keeper.state import KeyRows
 from turnlog import Producer
 from turnlog.config import Config
 from turnlog.errors import NotFound
 from turnlog.ids import event_id, stream_key
-from turnlog.kafka import partition_of, partitions_of, producer_settings, read_all
-from turnlog.keeper_client import create, credential_of
-from turnlog.keys import Subject, index_of
-from turnlog.keys.keyfile import load_key_file
-from turnlog.keys.kms import LocalKms
-from turnlog.keys.orgkeys import OrgKeys
-from turnlog.keys.puncture import puncture
+from turnlog.kafka import partition_of, partitions_of
+from turnlog.keeper_client import create, credential_of, puncture
+from turnlog.keys.targets import Target
 
 FILE = "recorded/a file.jsonl"
 ANSWER = b'{"choices":[{"index":0,"message":{"role":"assistant","content":"Four."}}]}'
@@ -89,26 +82,13 @@ async def talk(config: Config, org: str) -> None:
 
 
 def erase_turn(config: Config, org: str, conversation: str, turn: str) -> None:
-    """Puncture a turn's key; a keeper of its own would fence the one that all tests share."""
+    """Have the keeper puncture a turn's key."""
     stream = stream_key(org, conversation, "")
     row = unpack_turn(Conversations(connect(config)).read(stream)[turn_field(turn)])
-    number = partition_of(org.encode(), len(partitions_of(config, "turnlog.keys")))
-    state = KeyRows()
-    state.apply((m.key() or b"", m.value()) for m in read_all(config, "turnlog.keys", [number]))
-    file = load_key_file(config.local_key_file)
-    book = OrgBook(
-        state, OrgKeys(state.rows, LocalKms(file), file.signer.public_key()), file.signer
-    )
-    [project] = state.projects(org)
-    trees = (book.tree_of(project, month) for month in state.months(project))
     tree, day, gen = row.locator
-    stored = next(found for found in trees if found.tree == tree)
-    subject = Subject(org, row.user, conversation, turn, "t")
-    index = index_of(stored.head.index_key, day, gen, subject)
-    producer = KafkaProducer(producer_settings(config))
-    for key, value in puncture(stored, [index[:32]], book.sealer(org)).rows:
-        producer.produce("turnlog.keys", value, key, partition=number)
-    assert producer.flush(30) == 0
+    assert puncture(
+        config, org, "default", [Target("key", tree, day, row.user, gen, conversation, turn, "t")]
+    )
 
 
 @pytest.fixture(scope="module")

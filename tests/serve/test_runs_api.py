@@ -46,15 +46,16 @@ RUNS = {
     "damaged": [created(), DAMAGED],
     "erased": [created(), ended("completed")],
     "erased_open": [created()],
+    "erased_silent": [created(), ended("failed")._replace(content=None)],
 }
 
 
 @pytest.fixture(scope="module")
 def org(stack: Config) -> str:
-    """An org whose runs have reached every view, two of them erased."""
+    """An org whose runs have reached every view, three of them erased."""
     name = f"runs_{uuid.uuid4().hex[:8]}"
     locators = write_runs(stack, name, RUNS)
-    for run in ("erased", "erased_open"):
+    for run in ("erased", "erased_open", "erased_silent"):
         erase_run(stack, name, run, locators[run])
     assert wait_for(stack, ["runs", "usage", "packs", "locator"], 120) == {}
     return name
@@ -141,7 +142,6 @@ def test_state_and_usage_are_those_that_count(
         ("superseded", "response", b"whole"),
         ("taken_over", "response", b"second"),
         ("began_twice", "request", b"first"),
-        ("silent", "response", b""),
     ],
 )
 def test_content_is_exactly_what_was_stored(
@@ -155,6 +155,11 @@ def test_a_running_run_has_no_response_yet(stack: Config, org: str) -> None:
         run_content(stack, org, "open")
 
 
+def test_a_run_that_ended_without_a_response_has_none(stack: Config, org: str) -> None:
+    with pytest.raises(TurnlogError, match="run silent: it has no stored response"):
+        run_content(stack, org, "silent")
+
+
 def test_a_summary_has_the_output(stack: Config, org: str) -> None:
     summary = run_summary(stack, org, "taken_over")
     assert summary["output"] == [{"index": 0, "text": "second"}]
@@ -162,7 +167,9 @@ def test_a_summary_has_the_output(stack: Config, org: str) -> None:
     assert run_summary(stack, org, "silent")["output"] == []
 
 
-@pytest.mark.parametrize("run", ["erased", "erased_open", "never_was", "what's this?"])
+@pytest.mark.parametrize(
+    "run", ["erased", "erased_open", "erased_silent", "never_was", "what's this?"]
+)
 def test_missing_foreign_and_erased_get_one_and_the_same_answer(
     stack: Config, org: str, run: str
 ) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 import pytest
 from confluent_kafka import Producer
 

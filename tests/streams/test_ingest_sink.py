@@ -11,14 +11,14 @@ from sinks.packs.layout import IndexRow, PackError
 from sinks.packs.store import PackStore
 from sinks.packs.writer import write_pack
 from streams.archive import Archive
-from streams.ingest_sink import IngestSink, digest, pack_record
+from streams.ingest_sink import MISPLACED, IngestSink, digest, pack_record
 from streams.manifests import Manifests, live_manifests
 from streams.views import ARCHIVED
 from tests.streams.log import new_org, read, run_body, write, write_raw
 from turnlog.config import Config
 from turnlog.errors import DecodeError
 from turnlog.events import decode, encode, key_of
-from turnlog.kafka import producer_settings, read_all
+from turnlog.kafka import partition_of, producer_settings, read_all
 
 
 def runs(config: Config, *orgs: str, count: int = 5) -> list[Message]:
@@ -144,6 +144,28 @@ def test_a_record_without_a_key_is_refused(stores: Config) -> None:
     value = encode("run.completed", run_body(new_org("keyless"), "run_x"))
     with pytest.raises(DecodeError, match="key disagrees"):
         pack_record(Message(topic="turnlog.runs", partition=0, offset=1, value=value))
+
+
+def test_a_record_in_a_wrong_partition_is_refused_and_the_rest_is_archived(stores: Config) -> None:
+    org = new_org("misplaced")
+    key, value = f"{org}/run_x".encode(), encode("run.completed", run_body(org, "run_x"))
+    right = partition_of(key, stores.partitions)
+    messages = [
+        Message(
+            topic="turnlog.runs",
+            partition=(right + step) % stores.partitions,
+            offset=1 << 40,
+            key=key,
+            value=value,
+            timestamp=(2, 1_700_000_000_000),
+        )
+        for step in (1, 0)
+    ]
+    dead = started(stores, messages).write(messages)
+    assert [(item.message, item.reason) for item in dead] == [(messages[0], MISPLACED)]
+    [name] = objects(stores, org)
+    assert archived(stores, org) == [place(messages[1])]
+    remove(stores, name, org)
 
 
 def test_what_was_archived_before_a_crash_is_not_archived_again(stores: Config) -> None:

@@ -18,11 +18,12 @@ from sinks.clickhouse.container import Batch, Builder
 from sinks.clickhouse.recovery import WINDOW_US, query_id, recent, stored_offsets
 from sinks.clickhouse.tables import RUNS, USAGE, Table, ensure_tables
 from streams.rows_digest import stored_events, table_digest
-from streams.rows_sink import CONFLICT, SHAPE, RowsSink
+from streams.rows_sink import CONFLICT, MISPLACED, SHAPE, RowsSink
 from turnlog.config import Config
 from turnlog.errors import DecodeError
 from turnlog.events import Event, decode, encode, key_prefixes
 from turnlog.ids import stream_key
+from turnlog.kafka import partition_of
 
 NOW_MS = 1_796_000_000_000
 DAY_MS = 86_400_000
@@ -253,6 +254,50 @@ def test_other_content_under_the_same_event_id_is_a_conflict(
         assert drain(sink, log.messages[2:]) == [(2, CONFLICT)]
         assert drain(started(stores, log, 2), log.messages[2:]) == [(2, CONFLICT)]
     assert table_digest(stores, usage_log.table, usage.canonical) == usage_log.fold(usage.canonical)
+
+
+@pytest.mark.parametrize("name", usage.NUMBERS)
+def test_other_numbers_under_the_same_event_id_are_a_conflict(
+    stores: Config, usage_log: Log, name: str
+) -> None:
+    usage_log.append(usage_event(1))
+    usage_log.append(usage_event(1, **{name: 77}))
+    usage_log.append(usage_event(1, may_repeat=True))
+    outcome = {"org": "acme", "run": "r", "event_id": b"o" * 16, "occurred_at_us": 1}
+    usage_log.append(encode("task.outcome", outcome))
+    sink = started(stores, usage_log)
+    assert drain(sink, usage_log.messages) == [(1, CONFLICT)]
+    usage_log.append(usage_event(1, **{name: 77}))
+    usage_log.append(usage_event(1))
+    usage_log.append(encode("task.outcome", outcome))
+    assert drain(started(stores, usage_log, 4), usage_log.messages[4:]) == [(4, CONFLICT)]
+    assert table_digest(stores, usage_log.table, usage.canonical) == usage_log.fold(usage.canonical)
+
+
+@pytest.mark.parametrize(
+    ("table", "canonical", "events"),
+    [
+        (USAGE, usage.canonical, [usage_event(1), usage_event(2)]),
+        (RUNS, runs.canonical, list(itertools.islice(run_events(1), 2))),
+    ],
+)
+def test_a_record_in_a_wrong_partition_is_refused_and_the_rest_is_stored(
+    stores: Config,
+    table: Table,
+    canonical: Callable[[Event], Row | None],
+    events: list[bytes],
+) -> None:
+    log = Log(_own(stores, table))
+    right = partition_of(_key(events[0]), 6)
+    log.append(events[0], partition=right)
+    log.append(events[1], partition=(right + 1) % 6)
+    log.append(events[1], partition=right)
+    sink = RowsSink(ClickHouse(stores), log.table, partitions=6)
+    sink.recover({(log.table.source, number): 0 for number in range(6)})
+    assert drain(sink, log.messages) == [(1, MISPLACED)]
+    assert drain(sink, log.messages[1:2]) == [(1, MISPLACED)]
+    del log.messages[1]
+    assert table_digest(stores, log.table, canonical) == log.fold(canonical)
 
 
 def test_after_a_crash_stored_records_are_left_out_by_their_offsets(

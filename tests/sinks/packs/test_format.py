@@ -5,7 +5,7 @@ import io
 import struct
 from typing import Any
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 import zstandard
 from hypothesis import given, settings
 
