@@ -301,13 +301,17 @@ class Ladder(KafkaTransport):
         """Write how far lanes are; never to the disk, because a later mark says more."""
         if self._down:
             return
-        for lane, mark in zip(
-            lanes, marks(self.producer_id, self.producer_epoch, lanes, closed), strict=True
-        ):
+        written = marks(self.producer_id, self.producer_epoch, lanes, closed)
+        for lane, mark in zip(lanes, written, strict=True):
             self._marked[lane] = lane.acked_seq
-            place = self.lane(LEDGER, mark.key)
             future: asyncio.Future[Position] = self._new_future()
-            self._hand(_Resent(self._report, place, mark.key, mark.value, mark.headers, -1, future))
+            try:
+                place = self.lane(LEDGER, mark.key)
+                headers = mark.headers
+                self._hand(_Resent(self._report, place, mark.key, mark.value, headers, -1, future))
+            except TurnlogError as error:
+                logger.warning("the ledger is not written: %s", error)
+                return
             future.add_done_callback(asyncio.Future.exception)
 
     async def _drain(self) -> None:
@@ -361,6 +365,11 @@ class Ladder(KafkaTransport):
         return future
 
     # The end.
+
+    def abandon(self) -> None:
+        """Take nothing any more: this is a forked child, and the spool is its parent's."""
+        super().abandon()
+        self.spool.abandon()
 
     async def close(self, timeout_s: float) -> int:
         """Wait for what was sent and drain the spool; leave on the disk what takes too long.
