@@ -5,6 +5,9 @@ from typing import Any
 
 import click
 
+from serve.cli.keys_check import check
+from serve.cli.keys_puncture import puncture_
+from serve.cli.keys_show import show_
 from serve.cli.output import json_line, table
 
 
@@ -12,14 +15,22 @@ from serve.cli.output import json_line, table
 def keys() -> None:
     """Look at the key tree; never at a key.
 
+    `puncture` is the one that changes something: it destroys keys, for good.
+
     Example: turnlog keys tree --org local
     """
+
+
+for command in (show_, puncture_, check):
+    keys.add_command(command)
 
 
 @keys.command("vectors")
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object")
 def vectors_(as_json: bool) -> None:
-    """Print every test vector of keys and frames, as computed by this installation.
+    """Print the test vectors of keys and frames.
+
+    Each value is computed by this installation.
 
     Example: turnlog keys vectors --json
     """
@@ -39,7 +50,9 @@ COLUMNS = ["project", "month", "generation", "minted_through", "pages", "nodes",
 @click.option("--org", default="local", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object a line")
 def tree_(org: str, as_json: bool) -> None:
-    """List the key trees of an org: what they are made of, and no key.
+    """List the key trees of an org; never a key.
+
+    Each with its month, its generation and what it is made of; `turnlog keys show` has the days.
 
     Example: turnlog keys tree --org acme --json
     """

@@ -4,6 +4,7 @@
 |---|---|---|---|
 | `POST /v1/create` | admin | `org, project, credential: {id, sha256}` | `org, project, created` |
 | `POST /v1/mint` | admin | `{}` | `days, short` |
+| `POST /v1/puncture` | admin | `org, project, targets` | `punctures` |
 | `POST /v1/grant` | an org's | `{}` | the grant (secret) |
 | `GET /health` | anyone | | `ok` |
 
@@ -23,9 +24,10 @@ from aiohttp import web
 from streams.keeper.directory import Known
 from streams.keeper.partition import Fenced
 from streams.keeper.service import Keeper
-from turnlog.errors import KeyStateError, TurnlogError, Unavailable, UsageError
+from turnlog.errors import KeyStateError, NotFound, TurnlogError, Unavailable, UsageError
 from turnlog.ids import is_id, require_id
 from turnlog.keeper_client import token_digest
+from turnlog.keys.targets import Target
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +61,7 @@ class Door:
         app.router.add_get("/health", _health)
         app.router.add_post("/v1/create", self._create)
         app.router.add_post("/v1/mint", self._mint)
+        app.router.add_post("/v1/puncture", self._puncture)
         app.router.add_post("/v1/grant", self._grant)
         return app
 
@@ -94,6 +97,18 @@ class Door:
         minted = await self.write(self.keeper.mint)
         short = [f"{project.org}/{project.project}" for project in minted.short]
         return _json({"days": minted.days, "short": short})
+
+    async def _puncture(self, request: web.Request) -> web.Response:
+        self._require_admin(request)
+        body = await _object(request)
+        org = require_id(_text(body, "org"), "org")
+        project = require_id(_text(body, "project"), "project")
+        named = body.get("targets")
+        if not isinstance(named, list):
+            raise UsageError("targets is not a list")
+        targets = [Target.from_json(target) for target in named]
+        results = await self.write(lambda: self.keeper.puncture(org, project, targets))
+        return _json({"punctures": [result.to_json() for result in results]})
 
     async def _grant(self, request: web.Request) -> web.Response:
         org = self.keeper.directory.org_of(_token(request))
@@ -168,6 +183,8 @@ async def _refusals(request: web.Request, handler: Handler) -> web.StreamRespons
 def _status(error: TurnlogError) -> int:
     if isinstance(error, UsageError):
         return 400
+    if isinstance(error, NotFound):
+        return 404
     if isinstance(error, KeyStateError):
         return 409
     logger.log(logging.WARNING if isinstance(error, Unavailable) else logging.ERROR, "%s", error)

@@ -52,12 +52,27 @@ class OrgBook:
 
     def tree_of(self, project: Project, month: str) -> StoredTree:
         """Return the tree of a month that has one."""
+        return self.stored(project.org, self._tree_id(project, month))
+
+    def trees(self, org: str, project: str) -> set[bytes]:
+        """Return the ids of all trees of a project, whatever their retention class; maybe none."""
+        return {
+            self._tree_id(found, month)
+            for found in self.state.projects(org)
+            if found.project == project
+            for month in self.state.months(found)
+        }
+
+    def stored(self, org: str, tree: bytes) -> StoredTree:
+        """Return a tree as its present head has it."""
+        head_key = head_row_key(org, tree)
+        org_key = self.org_keys.get(org, self._label(head_key).wrap_version)
+        head = open_head(org, tree, self._value(head_key), org_key, self.public)
+        return StoredTree(org, tree, head, self.state.rows)
+
+    def _tree_id(self, project: Project, month: str) -> bytes:
         row_key = month_row_key(*project, month)
-        tree = read_month(row_key, self._value(row_key), self.public)
-        head_key = head_row_key(project.org, tree)
-        org_key = self.org_keys.get(project.org, self._label(head_key).wrap_version)
-        head = open_head(project.org, tree, self._value(head_key), org_key, self.public)
-        return StoredTree(project.org, tree, head, self.state.rows)
+        return read_month(row_key, self._value(row_key), self.public)
 
     def _label(self, row_key: bytes) -> HeadLabel:
         return read_label(row_key, self._value(row_key), self.public)

@@ -1,14 +1,15 @@
-"""The keeper's work: create an org or project, mint, grant."""
+"""The keeper's work: create an org or project, mint, puncture, grant."""
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from streams.keeper.directory import Directory, Known, missing, records
 from streams.keeper.granting import org_grant
 from streams.keeper.minting import AHEAD_DAYS, SHORT_DAYS, OrgBook, minted_ahead, plan
 from streams.keeper.partition import KeyPartition
+from streams.keeper.puncturing import Result, plan_punctures
 from streams.keeper.state import Project
 from turnlog.errors import KeyUnavailable, Unavailable
 from turnlog.kafka import partition_of
@@ -26,6 +27,7 @@ from turnlog.keys.rows import (
     seal_id_key,
     wrapping_row,
 )
+from turnlog.keys.targets import Target
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +52,7 @@ class Minted(NamedTuple):
 class Keeper:
     """Keeps the keys of the orgs whose rows lie in the given partitions.
 
-    `grant` may be called from any thread; `create`, `mint` and `heartbeat` from one at a time.
+    `grant` may be called from any thread; all that writes from one at a time.
 
     Args:
         partitions: all partitions of `turnlog.keys`, taken over, by number.
@@ -191,6 +193,27 @@ class Keeper:
             with partition.lock:
                 granted.append(org_grant(self._book(partition), org, day_of(at_us)))
         return Grant(granted, at_us, at_us + GRANT_SECONDS * 1_000_000, clock_us=self.clock_us)
+
+    def puncture(self, org: str, project: str, targets: Sequence[Target]) -> list[Result]:
+        """Erase everything under the targets, one transaction a tree; returns when it can be read.
+
+        What was erased before is left alone, so a call whose answer was lost is simply made again.
+        Grants made from now on have the new heads; those handed out before last until they expire.
+
+        Raises:
+            UsageError: there are no targets, or too many for one call.
+            NotFound: a target's tree is not one of the project's, or there is no such project.
+            KeyUnavailable: a day is not minted, or rows do not open; nothing was written.
+            Fenced: another keeper has the org's partition.
+            Unavailable: Kafka did not answer; some trees may be done, a repeat does the rest.
+        """
+        partition = self._of(org).ready()
+        changes = plan_punctures(self._book(partition), org, project, targets)
+        for change in changes:
+            if change.rows:
+                partition.write(change.rows)
+        partition.settle()
+        return [result for change in changes for result in change.results]
 
     def heartbeat(self) -> None:
         """Write a record to each partition, so that segments roll and the cleaner can work.

@@ -1,0 +1,1 @@
+"""Killing parts at random moments while they work, and checking what must never happen."""
