@@ -1,7 +1,9 @@
 """`turnlog bench`: measure this installation on this machine."""
 
 import importlib
+from collections.abc import Iterable
 from types import ModuleType
+from typing import Any
 
 import click
 
@@ -10,11 +12,14 @@ from turnlog.config import load
 from turnlog.errors import UsageError
 
 _PATHS = ("producer-event", "producer-run", "usage-sink")
+_KEYS_PATHS = ("keys-run", "keys-reader-start")
 
 
 @click.group()
 def bench() -> None:
-    """Measure what Turnlog costs beside a raw Kafka client, on the running stack.
+    """Measure what Turnlog costs beside a raw Kafka client.
+
+    It runs on the running stack.
 
     Example: turnlog bench spine
     """
@@ -25,18 +30,36 @@ def bench() -> None:
 @click.option("--records", default=300_000, show_default=True, help="moved by each side")
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object a line")
 def spine(paths: tuple[str, ...], records: int, as_json: bool) -> None:
-    """Measure the producer and the usage sink, each in turns with the raw client.
+    """Measure producer and usage sink beside the raw client.
 
-    Uses topics and a table of its own, which it removes. Stop other work first: every part shares
-    the machine. docs/performance.md says how it measures.
+    Each in turns with it. Uses topics and a table of its own, which it removes. Stop other work
+    first: every part shares the machine. docs/performance.md says how it measures.
 
     Example: turnlog bench spine --path producer-event --json
     """
     if records < 1:
         raise UsageError("--records must be at least 1")
-    results = _module().spine(
+    results = _module("bench.spine").spine(
         load(), paths or _PATHS, records, lambda line: click.echo(line, err=True)
     )
+    _print(results, as_json)
+
+
+@bench.command()
+@click.option("--path", "paths", multiple=True, type=click.Choice(_KEYS_PATHS), help="only this")
+@click.option("--records", type=click.IntRange(min=1), help="read or derived by each side")
+@click.option("--json", "as_json", is_flag=True, help="print one JSON object a line")
+def keys(paths: tuple[str, ...], records: int | None, as_json: bool) -> None:
+    """Measure the key tree: both keys of a run, and the start of a reader on 100,000 rows.
+
+    Beside them the bare HMAC calls, and a bare consumer of the same rows.
+
+    Example: turnlog bench keys --path keys-reader-start --json
+    """
+    _print(_module("bench.keys").keys(load(), paths or _KEYS_PATHS, records), as_json)
+
+
+def _print(results: Iterable[Any], as_json: bool) -> None:
     if as_json:
         for found in results:
             json_line(found._asdict())
@@ -44,12 +67,12 @@ def spine(paths: tuple[str, ...], records: int, as_json: bool) -> None:
     table([found._asdict() for found in results], list(_columns()))
 
 
-def _module() -> ModuleType:
-    """Return the measurements, which lie in the checkout and in no wheel."""
+def _module(name: str) -> ModuleType:
+    """Return measurements, which lie in the checkout and in no wheel."""
     try:
-        return importlib.import_module("bench.spine")
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name not in ("bench", "bench.spine"):
+        if error.name not in ("bench", name):
             raise
         raise UsageError("the bench is part of the source checkout: run it there") from None
 

@@ -8,25 +8,25 @@ from pathlib import Path
 import pytest
 
 from streams.keeper.partition import take_over
-from streams.keeper.service import Keeper
-from streams.keys_reader import KeyReader, KeyRowsReader
-from tests.streams.keeper_kafka import at_home, keeper_of, named, new_topic
+from streams.keys.rows import KeyRowsReader
+from streams.keys_reader import KeyReader
+from tests.streams.keeper_kafka import keeper_of, named
+from tests.streams.keys_kept import Kept, index_in
 from tests.turnlog.keys.helpers import ORG, RUN, SIGNER, TREE, Store, runs
 from turnlog.config import Config
 from turnlog.errors import Erased, KeyStateError, KeyUnavailable, NoTree, Unavailable, UsageError
 from turnlog.keys import (
     DataKey,
-    Grant,
     Locator,
     Place,
     Subject,
-    index_of,
     open_content,
     seal_content,
 )
+from turnlog.keys.cache import NODE_SECONDS
 from turnlog.keys.keyfile import KeyFile, create_key_file
 from turnlog.keys.kms import LocalKms
-from turnlog.keys.puncture import puncture
+from turnlog.keys.orgkeys import ORG_KEY_SECONDS
 from turnlog.keys.rows import Row, WrappedKey, head_row_key, wrapping_row
 from turnlog.keys.walk import LEAF_BITS, dek_of
 
@@ -117,6 +117,51 @@ def test_a_new_head_drops_what_was_cached_at_once(log: Log) -> None:
     assert outcome(reader, RUN) is Erased
 
 
+def test_what_a_caller_does_with_a_key_does_not_reach_the_next(log: Log) -> None:
+    reader = log.reader(log.rows)
+    wanted = commit_of(log.store, RUN)
+    key = reader.data_key(LOCATOR, RUN)
+    key.commit = key.dek_id = b""
+    assert reader.data_key(LOCATOR, RUN).commit == wanted
+
+
+def test_what_is_remembered_is_gone_after_its_time_without_being_asked_for(log: Log) -> None:
+    at = [1000.0]
+    reader = KeyRowsReader(log.kms, SIGNER.public_key(), clock=lambda: at[0])
+    reader.take_all(log.rows)
+    reader.data_key(LOCATOR, RUN)
+    assert len(reader._cache) and reader._derivers and reader._org_keys._keys
+    at[0] += NODE_SECONDS
+    reader.forget()
+    assert not len(reader._cache) and not reader._derivers
+    at[0] += ORG_KEY_SECONDS
+    reader.forget()
+    assert not reader._org_keys._keys
+
+
+def test_a_new_head_drops_nodes_that_outlived_the_head_they_came_from(log: Log) -> None:
+    at = [1000.0]
+    reader = KeyRowsReader(log.kms, SIGNER.public_key(), clock=lambda: at[0])
+    reader.take_all(log.rows)
+    reader.data_key(LOCATOR, RUN)
+    at[0] += NODE_SECONDS - 1
+    reader.data_key(LOCATOR, RUN._replace(conversation="conv_9"))
+    at[0] += 1
+    reader.forget()
+    assert len(reader._cache) and not reader._derivers
+    reader.take_all(log.store.puncture(log.store.index()[:32]), live=True)
+    assert not len(reader._cache)
+
+
+def test_a_row_key_that_is_no_text_stops_nobody(log: Log) -> None:
+    reader = log.reader(log.rows, live_from=len(log.rows))
+    for live in (False, True):
+        for key in (b"\xff/head", b"/head", b"a/b/head"):
+            reader.take(key, b"\1", live)
+    reader.settle()
+    assert isinstance(outcome(reader, RUN), bytes)
+
+
 def test_a_head_that_breaks_the_chain_stops_the_tree_and_no_other(log: Log) -> None:
     first = dict(log.store.rows)
     log.add(log.store.mint(18, 18))
@@ -168,34 +213,6 @@ def test_threads_read_while_rows_arrive(log: Log) -> None:
 # -- on a broker ---------------------------------------------------------------------------------
 
 
-class Kept:
-    """A keeper with a topic of its own, and what it takes to read that."""
-
-    def __init__(self, stores: Config, home: Path) -> None:
-        self.config = at_home(stores, home)
-        self.topic = new_topic(stores)
-        self.keeper: Keeper = keeper_of(self.config, self.topic)
-
-    def reader(self, orgs: list[str] | None = None) -> KeyReader:
-        return KeyReader(self.config, orgs, topic=self.topic)
-
-    def begin(self, org: str, run: str = "run_1") -> tuple[Grant, Locator, Subject]:
-        grant = self.keeper.grant([org])
-        locator = grant.begin(org, "p", user="u", conversation="c", subject_id=run, kind="o")
-        return grant, locator, Subject(org, "u", "c", run, "o")
-
-    def puncture(self, org: str, tree: bytes, prefix: bytes) -> None:
-        partition = self.keeper._of(org)
-        book = self.keeper._book(partition)
-        [project] = partition.state.projects(org)
-        [stored] = [
-            found
-            for month in partition.state.months(project)
-            if (found := book.tree_of(project, month)).tree == tree
-        ]
-        partition.write(puncture(stored, [prefix], book.sealer(org)).rows)
-
-
 @pytest.fixture(scope="module")
 def kept(stores: Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
     yield Kept(stores, tmp_path_factory.mktemp("home"))
@@ -237,7 +254,7 @@ def test_the_three_ways_to_have_no_key_are_told_apart(kept: Kept) -> None:
     _, _, other = kept.begin(org, "run_2")
     with kept.reader([org]) as reader:
         wanted = reader.data_key(locator, other).commit
-        index = _index(reader, locator, subject)
+        index = index_in(reader, locator, subject)
         kept.puncture(org, locator.tree, index[:32])
         reader.catch_up()
         with pytest.raises(Erased):
@@ -251,11 +268,6 @@ def test_the_three_ways_to_have_no_key_are_told_apart(kept: Kept) -> None:
             reader.data_key(locator._replace(tree=os.urandom(16)), subject)
         with pytest.raises(NoTree):
             reader.data_key(locator, subject._replace(org=named("foreign")))
-
-
-def _index(reader: KeyReader, locator: Locator, subject: Subject) -> bytes:
-    head = reader.stored_tree(subject.org, locator.tree).head
-    return index_of(head.index_key, locator.day, locator.gen, subject)
 
 
 def test_7_what_an_aborted_transaction_wrote_never_counts(kept: Kept) -> None:
@@ -322,3 +334,13 @@ def test_a_second_keeper_in_between_breaks_no_reader(kept: Kept) -> None:
         kept.keeper = keeper_of(kept.config, kept.topic)
         reader.catch_up()
         assert reader.data_key(locator, subject).commit == wanted
+
+
+def test_a_reader_that_has_ended_serves_no_key(kept: Kept) -> None:
+    org = named("ended")
+    kept.keeper.create(org, "p")
+    _, locator, subject = kept.begin(org)
+    reader = kept.reader([org])
+    reader.close()
+    with pytest.raises(KeyUnavailable, match="has ended"):
+        reader.data_key(locator, subject)
