@@ -7,7 +7,7 @@ object that can write: a keeper that acts on what it has not read cannot be put 
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from confluent_kafka import (
     Consumer,
@@ -19,7 +19,9 @@ from confluent_kafka import (
 )
 
 from streams.batch import Stopped
+from streams.keeper.rollback import floors_of, require_floors
 from streams.keeper.state import KeyRows
+from streams.keys.floors import FloorStore, floors_path
 from turnlog.config import Config
 from turnlog.errors import Unavailable
 from turnlog.events import Record
@@ -71,6 +73,7 @@ class KeyPartition:
         self._fenced: Fenced | None = None
         self._counts: dict[str, int] = {}
         self._bounds: dict[str, Consumer] = {}
+        self._floors = FloorStore(floors_path(config))
 
     def write(self, rows: Sequence[Row], events: Iterable[Record] = ()) -> None:
         """Write rows and events in one transaction, all or none; returns when they are durable.
@@ -96,6 +99,7 @@ class KeyPartition:
             producer.commit_transaction(TRANSACTION_S)
         except KafkaException as error:
             raise self._failed(error) from error
+        self._floors.raise_to(floors_of(dict(rows)))
         with self.lock:
             self.state.apply(rows)
         self._producer = producer
@@ -165,6 +169,7 @@ class KeyPartition:
 
         Raises:
             Fenced: another keeper did the same in this moment.
+            KeyUnavailable: the topic is older than what this home has seen of it.
             Unavailable: Kafka does not answer.
         """
         producer = Producer(_settings(self._config, self._topic, self.number))
@@ -175,9 +180,21 @@ class KeyPartition:
         state = KeyRows()
         for message in read_all(self._config, self._topic, [self.number]):
             state.apply([_row(message)])
+        require_floors(state.rows, self._floors.load(self._is_kept(state.rows)))
         with self.lock:
             self.state.become(state)
         self._producer = producer
+
+    def _is_kept(self, rows: Mapping[bytes, bytes]) -> Callable[[bytes], bool]:
+        """Tell which floors are of this partition; of another topic only those of its own trees."""
+        count = self._count(self._topic)
+
+        def is_kept(row_key: bytes) -> bool:
+            org = row_key.partition(b"/")[0]
+            here = partition_of(org, count) == self.number
+            return here and (self._topic == TOPIC or row_key in rows)
+
+        return is_kept
 
     def _failed(self, error: KafkaException) -> Unavailable | Fenced:
         # librdkafka has no KIP-890: after an unclear end of a transaction only a new producer,

@@ -121,7 +121,7 @@ class Grant:
         cache = NodeCache() if cache is None else cache
         self._days = {
             (org.org, day.tree, day.day): Deriver(
-                day.tree, day.head_gen, day.index_key, day.cover, cache
+                day.tree, day.head_gen, day.index_key, day.cover, cache, org.org
             )
             for org in self._orgs.values()
             for day in org.days

@@ -167,7 +167,7 @@ class Heads:
         held = self._held.get(row_key)
         if held is not None and held.value == value:
             return False
-        gen = _stated_gen(row_key, value)
+        gen = stated_gen(row_key, value)
         if held is not None and gen <= held.gen:
             raise KeyUnavailable(f"{_name(row_key)}: generation {gen} after {held.gen}")
         self._hold(row_key, _Held(value or b"", gen, b"", False))
@@ -176,7 +176,7 @@ class Heads:
     def _follow(self, row_key: bytes, value: bytes | None) -> bool:
         """Take a head that came since: it must be the one after that which is held."""
         name = _name(row_key)
-        _stated_gen(row_key, value)
+        stated_gen(row_key, value)
         if (why := self._check(row_key)) is not None:
             raise KeyUnavailable(why)
         held = self._held.get(row_key)
@@ -243,7 +243,7 @@ def _name(row_key: bytes) -> str:
     return row_key.decode(errors="replace")
 
 
-def _stated_gen(row_key: bytes, value: bytes | None) -> int:
+def stated_gen(row_key: bytes, value: bytes | None) -> int:
     """Return the generation that a head states; its signature is another matter."""
     if value is None:
         raise KeyUnavailable(f"{_name(row_key)}: the head was removed")
