@@ -25,6 +25,7 @@ def test_a_first_start_makes_what_others_need(stores: Config, tmp_path: Path) ->
     assert made == {
         "keys/local.key",
         "keys/keeper.pub",
+        "keys/floors.db",
         "credentials/keeper.admin.json",
         "credentials/local.json",
     }
