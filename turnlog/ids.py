@@ -20,9 +20,9 @@ _EVENT_LABEL = b"turnlog/event/v1\0"
 _DIGITS = "0123456789abcdefghijklmnopqrstuv"
 _PAIRS = [high + low for high in _DIGITS for low in _DIGITS]
 _LENGTHS = [length.to_bytes(2) for length in range(256)]
-# Version 8 and variant 10 of RFC 9562, and the bits that they leave to the digest.
-_UUID_V8 = 0x8 << 76 | 0b10 << 62
-_UUID_FREE = (1 << 128) - 1 & ~(0xF << 76 | 0b11 << 62)
+# Version 8 and variant 10 of RFC 9562 in place of the bits of a byte; the rest is the digest's.
+_VERSION_8 = [bytes((0x80 | byte & 0x0F,)) for byte in range(256)]
+_VARIANT = [bytes((0x80 | byte & 0x3F,)) for byte in range(256)]
 
 
 def is_id(value: str) -> bool:
@@ -120,8 +120,8 @@ def event_id_under(prefix: bytes, natural_id: str) -> bytes:
     Raises:
         UsageError: the natural id is longer than 65,535 bytes.
     """
-    number = int.from_bytes(sha256(prefix + _lp(natural_id)).digest()[:16])
-    return (number & _UUID_FREE | _UUID_V8).to_bytes(16)
+    raw = sha256(prefix + _lp(natural_id)).digest()
+    return raw[:6] + _VERSION_8[raw[6]] + raw[7:8] + _VARIANT[raw[8]] + raw[9:16]
 
 
 def uuid_text(raw: bytes) -> str:
