@@ -100,6 +100,7 @@ PARTS: tuple[Part, ...] = (
     _worker("runs-sink", "kafka", "clickhouse", "keeper"),
     _worker("ingest-sink", "kafka", "s3", "keeper"),
     _worker("locator", "kafka", "s3", "clickhouse", "keeper"),
+    _worker("finalizer", "kafka", "keeper"),
 )
 
 NAMES = tuple(part.name for part in PARTS)

@@ -1,10 +1,12 @@
 """What the row views share: which fields make a canonical row, and which events are refused."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from turnlog.errors import UsageError
 from turnlog.events import TYPES, Event
+from turnlog.events.schema import COMMON_FIELDS
 from turnlog.events.shapes import shape_body
 from turnlog.ids import stream_key
 
@@ -93,5 +95,12 @@ def identity(type_: str, body: Mapping[str, Any], numbers: Sequence[str] = ()) -
     """
     mac = body["content_mac"]
     own = {**body, "type": type_, "content_mac": mac if isinstance(mac, str) else mac.hex()}
-    has = {field.name for field in TYPES[type_].fields} if numbers else ()
+    has = _own_fields(type_) if numbers else ()
     return tuple(own[name] for name in (*IDENTITY, *(name for name in numbers if name in has)))
+
+
+@cache
+def _own_fields(type_: str) -> frozenset[str]:
+    """Return the fields of a type that are not every type's, and who claims a run, in a claim."""
+    own = {field.name for field in TYPES[type_].fields[COMMON_FIELDS:]}
+    return frozenset(own | {"producer_id"} if type_ == "run.taken_over" else own)

@@ -7,11 +7,9 @@ and by coordinate, in one query however many runs there are.
 from collections.abc import Mapping
 from typing import Any
 
-from processors.runs import TERMINAL
+from processors.runs import CREATED, FINAL_AFTER_MS, TAKEN_OVER, TERMINAL
 from processors.runs import TOPIC as RUNS_TOPIC
 from processors.usage import CLASSES, KNOWN_QUALITIES
-
-CREATED = "run.created"
 
 
 def runs_query(
@@ -75,10 +73,12 @@ _KNOWN = f"quality IN ({_listed(*KNOWN_QUALITIES)})"
 _SUMS = ", ".join(f"sumIf(sign * {name}, {_KNOWN}) AS {name}" for name in CLASSES)
 
 # The state of a run is that of its terminal event with the highest epoch and seq. The finalizer's
-# is provisional and has the highest seq there is: one of the same writer supersedes it. The first
-# run.created wins. An event that stands twice in the log stands once in the table. One that says
-# another user, conversation or key locator than the run began with is a conflict: a run has one key
-# each for its request and its output, and what a second one sealed is never read.
+# is provisional and has the highest seq there is: one of the same writer supersedes it within 7
+# days. Who took the run over owns it: an end of a lower epoch is refused (`processors.runs.fold`
+# says the same event by event). The first run.created wins. An event that stands twice in the log
+# stands once in the table. One that says another user, conversation or key locator than the run
+# began with is a conflict: a run has one key each for its request and its output, and what a second
+# one sealed is never read.
 _IDENTITY = "(user, conversation, key_tree, key_day, key_gen)"
 _RUNS = f"""
     SELECT run, if(asked.8.4 = 0, max(conversation), asked.8.2) AS talk,
@@ -89,11 +89,15 @@ _RUNS = f"""
         groupArrayIf(
             ((writer_epoch, NOT provisional, seq, -offset),
                 (partition, offset, notEmpty(content_mac), occurred_at_us, provider, model, status),
-                {_IDENTITY}), type != '{CREATED}') AS ends,
-        arraySort(arrayFilter(end -> end.3 = asked.8 OR 0 IN (asked.8.4, end.3.4), ends))[-1].2
-            AS ended
+                {_IDENTITY}, append_us), type IN ({_listed(*TERMINAL)})) AS ends,
+        maxIf(writer_epoch, type = '{TAKEN_OVER}') AS owner,
+        arraySort(arrayFilter(end -> end.1.1 >= owner
+            AND (end.3 = asked.8 OR 0 IN (asked.8.4, end.3.4))
+            AND NOT arrayExists(cut -> cut.1.1 = end.1.1 AND NOT cut.1.2 AND end.1.2
+                AND end.4 > cut.4 + {FINAL_AFTER_MS * 1000}, ends), ends))[-1].2 AS ended
     FROM {{database}}.runs
-    WHERE org = {{{{org:String}}}}{{narrowed}} AND type IN ({_listed(CREATED, *TERMINAL)})
+    WHERE org = {{{{org:String}}}}{{narrowed}}
+        AND type IN ({_listed(CREATED, TAKEN_OVER, *TERMINAL)})
     GROUP BY run"""
 
 _ENDED = """

@@ -25,6 +25,7 @@ WORKERS = {
     "runs-sink": "streams.runs_sink:run",
     "ingest-sink": "streams.ingest_sink:run",
     "locator": "streams.locator:run",
+    "finalizer": "streams.finalizer:run",
 }
 BACK_OFF_S = (0.5, 10.0)
 # A worker that ran this long before it crashed starts again at the shortest back-off.

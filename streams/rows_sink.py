@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
-from processors import usage
+from processors import runs, usage
 from processors.common import IDENTITY, identity, shaped
 from sinks.clickhouse.client import ClickHouse, InsertRefused
 from sinks.clickhouse.container import (
@@ -61,7 +61,7 @@ SHAPE = "an id has not the form of one"
 Refused = tuple[int, str]
 
 # By topic, what belongs to the identity of its events besides IDENTITY.
-_NUMBERS = {usage.TOPIC: usage.NUMBERS}
+_NUMBERS = {runs.TOPIC: runs.NUMBERS, usage.TOPIC: usage.NUMBERS}
 
 
 class Seen:

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -24,14 +25,22 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # A loaded machine's broker is slow and not away; tests of the ladder say 400 ms themselves.
     os.environ.setdefault("TURNLOG_SPOOL_AFTER_MS", "20000")
+    # Tests leave runs open, and compare digests of the whole log: nothing may end them meanwhile.
+    # Tests of the finalizer say 3 s themselves.
+    os.environ.setdefault("TURNLOG_RUN_DEADLINE_S", "86400")
 
 
 @contextmanager
-def running_stack(names: tuple[str, ...] = ()) -> Iterator[Config]:
-    """Run a stack (all of it, or the parts named) in a new home; nothing of it stays."""
+def running_stack(names: tuple[str, ...] = (), **settings: Any) -> Iterator[Config]:
+    """Run a stack (all of it, or the parts named) in a new home; nothing of it stays.
+
+    Args:
+        names: of its parts.
+        **settings: fields of the config.
+    """
     # Short: a Unix socket's path, of which the stack has some, may have 107 bytes.
     home = Path(tempfile.mkdtemp(prefix="turnlog-test-"))
-    config = load(home=home)
+    config = load(home=home, **settings)
     try:
         yield local_stack.up(config, names)
     finally:

@@ -48,6 +48,11 @@ class Config(BaseModel):
     spool: Path | None = Field(None, description="folder of the producers' disk spool")
     spool_after_ms: int = Field(400, gt=0, description="silence of Kafka that sends events there")
     spool_max_bytes: int = Field(1 << 30, gt=0, description="of one process's disk spool")
+    run_deadline_s: float = Field(
+        20.0, gt=0, description="of log time after the last sign of life ends a run"
+    )
+    tick_s: float = Field(5.0, gt=0, description="between the ticks that make log time pass")
+    checkpoint_s: float = Field(60.0, gt=0, description="between checkpoints of the open runs")
 
     @field_validator("home")
     @classmethod

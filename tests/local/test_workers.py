@@ -10,7 +10,15 @@ from local.parts import NAMES
 from local.process import PidFile
 from turnlog.config import Config, load
 
-WORKERS = ("keeper", "conversations", "usage-sink", "runs-sink", "ingest-sink", "locator")
+WORKERS = (
+    "keeper",
+    "conversations",
+    "usage-sink",
+    "runs-sink",
+    "ingest-sink",
+    "locator",
+    "finalizer",
+)
 
 
 def pids(config: Config) -> dict[str, int | None]:

@@ -8,12 +8,23 @@ import pytest
 
 from serve.runs_api import find_run, list_runs, printable, run_content, run_summary, time_text
 from serve.views import wait_for
-from tests.serve.runs_written import created, ended, erase_run, lose_pages, used, write_runs
+from tests.serve.runs_written import (
+    Written,
+    created,
+    ended,
+    erase_run,
+    lose_pages,
+    used,
+    write_runs,
+)
 from turnlog.config import Config
 from turnlog.errors import FrameError, KeyUnavailable, NotFound, TurnlogError, UsageError
 
 DAMAGED = ended("completed", frame=b"\1\1" + bytes(60), content_mac=bytes(32))
 DAMAGED = DAMAGED._replace(content=None)
+TAKEN_OVER = Written(
+    "run.taken_over", {"occurred_at_us": 1_760_000_000_500_000, "writer_epoch": 2, "seq": 0}
+)
 RUNS = {
     "plain": [
         created(b'{"ask": 1}', source_ref="line-7", provider="openai", model="gpt", streaming=True),
@@ -34,6 +45,11 @@ RUNS = {
         ended("failed", b"first", seq=40),
         ended("cancelled", b"second", writer_epoch=2, seq=1),
         used(quality="unknown", reason="no_usage"),
+    ],
+    "fenced": [
+        created(),
+        TAKEN_OVER,
+        ended("completed", b"woken up", seq=2),
     ],
     "began_twice": [
         created(b"first", provider="first"),
@@ -104,7 +120,7 @@ def test_all_runs_are_listed_newest_first_unless_there_is_a_limit(stack: Config,
 
 
 def test_lists_are_narrowed_by_project_and_status(stack: Config, org: str) -> None:
-    assert set(listed(stack, org, status="running")) == {"open", "erased_open"}
+    assert set(listed(stack, org, status="running")) == {"open", "erased_open", "fenced"}
     assert set(listed(stack, org, status="cancelled")) == {"taken_over"}
     assert set(listed(stack, org, project="default")) == set(RUNS)
     assert listed(stack, org, project="other") == {}
@@ -116,6 +132,7 @@ def test_lists_are_narrowed_by_project_and_status(stack: Config, org: str) -> No
         ("open", "running", "unknown", None, None),
         ("superseded", "completed", "measured", 9, 5),
         ("taken_over", "cancelled", "unknown", None, None),
+        ("fenced", "running", "unknown", None, None),
         ("began_twice", "completed", "measured", 2, None),
     ],
 )
