@@ -35,6 +35,10 @@ check: .venv/.installed ## what CI checks besides the tests: format, lint, types
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+.PHONY: gateway-wheel
+gateway-wheel: .venv/.installed ## build the wheel for gateways, turnlog/ alone, into dist/
+	$(BIN)/uv build -q --wheel --no-build-isolation --python $(BIN)/python gateway -o dist
+
 .PHONY: lock
 lock: .venv/.installed ## resolve pyproject.toml anew into requirements.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml -o requirements.lock

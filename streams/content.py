@@ -22,6 +22,7 @@ from turnlog.errors import DecodeError, FrameError, NoTree, TurnlogError, Unavai
 from turnlog.events import Event, decode
 from turnlog.kafka import reader_settings
 from turnlog.keys import Locator, Subject, open_content
+from turnlog.keys.outside import pointer_in
 
 logger = logging.getLogger(__name__)
 
@@ -111,13 +112,14 @@ class Content:
         if not sealed.frame:
             return {}
         body = sealed.body
+        frame = self._whole(body["org"], sealed.frame)
         locator = Locator(body["key_tree"], body["key_day"], body["key_gen"])
         subject = subject_of(sealed.type, body)
         try:
             key = self._keys.data_key(locator, subject)
             return open_content(
                 key,
-                sealed.frame,
+                frame,
                 org=body["org"],
                 tree=body["key_tree"],
                 event_id=body["event_id"],
@@ -130,6 +132,13 @@ class Content:
         except (FrameError, NoTree) as error:
             place = f"{body['topic']}/{body['partition']}/{body['offset']} ({sealed.ref})"
             raise FrameError(f"the frame of {place} does not open: {error}") from error
+
+    def _whole(self, org: str, frame: bytes) -> bytes:
+        """Return the frame itself where a pointer to it stands in its place."""
+        pointer = pointer_in(frame, org)
+        if pointer is None:
+            return frame
+        return pointer.checked(self._store.read(self._store.name(pointer.key), 0, pointer.length))
 
     def sealed(self, org: str, topic: str, partition: int, offset: int) -> Sealed:
         """Return the frame at a coordinate and what opens it; raises as `open` does."""

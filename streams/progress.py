@@ -60,6 +60,14 @@ class Progress:
         """
         return self._offsets(self._partitions(topics), LATEST)
 
+    def starts(self, topics: Iterable[str]) -> dict[Partition, int]:
+        """Return the first offset that every partition still has.
+
+        Raises:
+            Unavailable: Kafka does not answer.
+        """
+        return self._offsets(self._partitions(topics), EARLIEST)
+
     def committed(self, view: View) -> dict[Partition, int]:
         """Return the next offset that the view will read, of the partitions it has committed.
 

@@ -1,17 +1,17 @@
-"""What a gateway imports: `from turnlog import Producer`."""
+"""What a gateway imports: `from turnlog import Producer`, or `SyncProducer` without asyncio."""
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from turnlog.producer import Producer
+    from turnlog.producer import Producer, SyncProducer
 
-__all__ = ["Producer"]
+__all__ = ["Producer", "SyncProducer"]
 
 
 def __getattr__(name: str) -> Any:
     # Kafka's client and the price book take most of a second to import; `import turnlog` does not.
-    if name == "Producer":
-        from turnlog.producer import Producer
+    if name in __all__:
+        from turnlog import producer
 
-        return Producer
+        return getattr(producer, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -38,6 +38,10 @@ COMMANDS = {
     "usage": Entry("usage:usage", "Sum up tokens and cost of an org."),
     "packs": Entry("packs:packs", "List the objects of the archive, oldest first."),
     "dead": Entry("dead:dead", "List the records that views refused."),
+    "reconcile": Entry(
+        "reconcile:reconcile", "Compare what producers sent with the log and every view."
+    ),
+    "spool": Entry("spool:spool", "Show what waits on the disk for Kafka, and whose it is."),
     "chaos": Entry("chaos:chaos", "Kill parts at random moments; check what must never happen."),
     "bench": Entry("bench:bench", "Measure what Turnlog costs beside a raw Kafka client."),
 }

@@ -1,7 +1,8 @@
 """`turnlog bench`: measure this installation on this machine."""
 
+import asyncio
 import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
@@ -50,13 +51,43 @@ def spine(paths: tuple[str, ...], records: int, as_json: bool) -> None:
 @click.option("--records", type=click.IntRange(min=1), help="read or derived by each side")
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object a line")
 def keys(paths: tuple[str, ...], records: int | None, as_json: bool) -> None:
-    """Measure the key tree: both keys of a run, and the start of a reader on 100,000 rows.
+    """Measure the key tree beside bare HMAC calls and a bare reader.
 
-    Beside them the bare HMAC calls, and a bare consumer of the same rows.
+    Both keys of a run, and the start of a reader on 100,000 rows.
 
     Example: turnlog bench keys --path keys-reader-start --json
     """
     _print(_module("bench.keys").keys(load(), paths or _KEYS_PATHS, records), as_json)
+
+
+@bench.command()
+@click.option("--seconds", "case_s", default=20.0, show_default=True, help="of each case but gone")
+@click.option("--gone", "gone_s", default=60.0, show_default=True, help="seconds without Kafka")
+@click.option("--bytes", "sizes", multiple=True, type=click.IntRange(min=1), help="of a chunk")
+@click.option("--json", "as_json", is_flag=True, help="print one JSON object a line")
+def producer(case_s: float, gone_s: float, sizes: tuple[int, ...], as_json: bool) -> None:
+    """Time every `chunk()` while Kafka is up, stopped, gone and back.
+
+    200 runs stream 30 chunks a second each, of 80 and then of 700 bytes. Kafka is stopped and then
+    killed, so it must be this home's own, and is started again at the end. `accepted` counts the
+    beginnings and ends of runs, `acknowledged` those that were answered, by Kafka or by the disk.
+
+    Example: turnlog bench producer --seconds 10 --gone 20 --json
+    """
+    if case_s <= 0 or gone_s <= 0:
+        raise UsageError("--seconds and --gone must be above 0")
+    module = _module("bench.producer_chunk")
+    lines: list[Any] = []
+    say: Callable[[Any], None] = lines.append
+    if as_json:
+        say = _json_tuple
+    asyncio.run(module.measure(load(), say, case_s, gone_s, sizes or module.CHUNK_BYTES))
+    if lines:
+        table([line._asdict() for line in lines], list(module.Line._fields))
+
+
+def _json_tuple(line: Any) -> None:
+    json_line(line._asdict())
 
 
 def _print(results: Iterable[Any], as_json: bool) -> None:

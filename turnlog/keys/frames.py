@@ -163,16 +163,20 @@ class Sealer:
 
     What their places share is put together once: 3 µs of 15 for a chunk batch.
 
+    Attributes:
+        org: whose events they are.
+
     Args:
         key: the subject's.
         org: see `Place`, like all that follow.
     """
 
-    __slots__ = ("_before", "_encrypt", "_epoch", "_head", "_inner", "_outer", "_subject")
+    __slots__ = ("_before", "_encrypt", "_epoch", "_head", "_inner", "_outer", "_subject", "org")
 
     def __init__(
         self, key: DataKey, *, org: str, tree: bytes, subject_id: str, writer_epoch: int
     ) -> None:
+        self.org = org
         self._encrypt = key._aead.encrypt
         inner, outer = pads(key._dek)
         self._inner, self._outer = inner + _MAC, outer
@@ -182,12 +186,17 @@ class Sealer:
         self._epoch = writer_epoch
 
     def seal(
-        self, content: Mapping[str, Any], event_id: bytes, seq: int, kind: str
+        self,
+        content: Mapping[str, Any],
+        event_id: bytes,
+        seq: int,
+        kind: str,
+        max_bytes: int = MAX_FRAME_BYTES,
     ) -> tuple[bytes, bytes]:
-        """Return `(frame, content_mac)`.
+        """Return `(frame, content_mac)`. Any thread may call it.
 
         Raises:
-            TooLarge: the frame is over `MAX_FRAME_BYTES`.
+            TooLarge: the frame is over `max_bytes`.
         """
         # Looking for maps that are out of order took 5 µs of 15 in a list of chunks.
         chunks = kind == _CHUNKS
@@ -196,8 +205,8 @@ class Sealer:
         place = self._before + event_id + self._subject + _two_u64(self._epoch, seq) + lp_text(kind)
         sealed = self._encrypt(nonce, compress(plaintext, chunks), place)
         frame = self._head + nonce + sealed
-        if len(frame) > MAX_FRAME_BYTES:
-            raise TooLarge(f"a frame of {len(frame)} bytes, over {MAX_FRAME_BYTES}")
+        if len(frame) > max_bytes:
+            raise TooLarge(f"a frame of {len(frame)} bytes, over {max_bytes}")
         # `DataKey.content_mac`, the key's two pads put in front once.
         inner = sha256(self._inner + sha256(plaintext).digest() + b"\1").digest()
         return frame, sha256(self._outer + inner).digest()

@@ -27,6 +27,7 @@ from turnlog.errors import SpoolFull, TooLarge, TurnlogError, Unavailable
 from turnlog.events import Headers, event_id_of, marked_may_repeat
 from turnlog.ids import new_id
 from turnlog.kafka import producer_settings
+from turnlog.producer.large import FRAME, Objects, carried, without
 from turnlog.producer.ledger import TOPIC as LEDGER
 from turnlog.producer.ledger import marks
 from turnlog.producer.transport import (
@@ -69,6 +70,7 @@ class Ladder(KafkaTransport):
         rename: see `KafkaTransport`.
         metadata_timeout_s: see `KafkaTransport`.
         spool_after_s: how long Kafka may be silent.
+        objects: takes frames that are too large for a record; without it they are refused.
     """
 
     def __init__(
@@ -78,12 +80,15 @@ class Ladder(KafkaTransport):
         rename: Mapping[str, str] | None = None,
         metadata_timeout_s: float = METADATA_TIMEOUT_S,
         spool_after_s: float = SPOOL_AFTER_S,
+        objects: Objects | None = None,
     ) -> None:
         super().__init__(settings, rename, metadata_timeout_s)
+        self._objects = objects
         self._after_s = spool_after_s
         self.spool = spool
         self._down = False
         self._rung: Rung = "spool"  # while Kafka is down
+        self._failing = False  # the disk refused what was written last
         self._watched: deque[Sent] = deque()
         self._backlog: Counter[Stream] = Counter(spool.adopted)
         # Records that Kafka has too and may still answer for, by event id.
@@ -138,7 +143,8 @@ class Ladder(KafkaTransport):
                 future raises this, and the call does not.
             Unavailable: this client is closed.
         """
-        if self._down or (self._backlog and (lane_of(lane.topic), key) in self._backlog):
+        held_up = self._backlog and (lane_of(lane.topic), key) in self._backlog
+        if self._down or held_up or (headers and headers[-1][0] is FRAME):
             return self._send_to_spool(lane, key, value, headers)
         sent = self._sent(lane, key, value, headers)
         self._watched.append(sent)
@@ -153,12 +159,13 @@ class Ladder(KafkaTransport):
         try:
             self._put(lane, key, value, headers, lane.next_seq, future)
         except SpoolFull as error:
-            self._rung = "shedding" if lane_of(lane.topic) == CHUNKS else "refusing"
+            self._rung = _refusing(lane_of(lane.topic))
             if lane_of(lane.topic) != CHUNKS:
                 raise
             self._shed(future, error)
             return future
-        self._rung = "spool"
+        if not self._failing:
+            self._rung = "spool"
         lane.next_seq += 1
         return future
 
@@ -185,6 +192,9 @@ class Ladder(KafkaTransport):
             error = written.exception()
             if error is not None:
                 self._forget(stream)
+            if error is not None or self._failing:
+                self._failing = error is not None
+                self._rung = _refusing(name) if error else "spool"
             if future.done():
                 return
             if error is None:
@@ -312,7 +322,7 @@ class Ladder(KafkaTransport):
             except TurnlogError as error:
                 logger.warning("the ledger is not written: %s", error)
                 return
-            future.add_done_callback(asyncio.Future.exception)
+            future.add_done_callback(_heard)
 
     async def _drain(self) -> None:
         while True:
@@ -344,19 +354,41 @@ class Ladder(KafkaTransport):
     async def _resend(self, records: list[Spooled], own: bool) -> list[Spooled]:
         """Send records and wait; return those that did not arrive."""
         sent = []
-        for record in records:
+        held: list[Spooled] = []
+        for n, record in enumerate(records):
+            if not await self._frame_is_out(record):
+                held = records[n:]  # what follows may be of the same stream
+                break
             twin = self._twins.pop(event_id_of(record.value), None)
             while twin is not None and not twin.decided:
                 await asyncio.sleep(_RETRY_S / 10)
             if twin is None or not twin.delivered:
                 sent.append((record, self._resent(record, own)))
-        return [record for record, future in sent if not await _arrived(future)]
+        return [record for record, future in sent if not await _arrived(future)] + held
+
+    async def _frame_is_out(self, record: Spooled) -> bool:
+        """Put the frame that a record carries into S3; False while S3 is away."""
+        large = carried(record.headers)
+        if large is None:
+            return True
+        if self._objects is None:
+            logger.error("a large frame waits on the disk: this producer has no S3 address")
+            return False
+        try:
+            await asyncio.to_thread(self._objects.put, *large)
+        except Unavailable as error:
+            logger.warning("a large frame waits on the disk: %s", error)
+            return False
+        return True
 
     def _resent(self, record: Spooled, own: bool) -> asyncio.Future[Position]:
         lane = self.lane_at(record.topic, record.partition)
         future: asyncio.Future[Position] = self._new_future()
         seq = record.seq if own else -1
-        sent = _Resent(self._report, lane, record.key, record.value, record.headers, seq, future)
+        # At the end the drain stops listening while they are on their way.
+        future.add_done_callback(_heard)
+        headers = without(record.headers)
+        sent = _Resent(self._report, lane, record.key, record.value, headers, seq, future)
         try:
             self._hand(sent)
         except TurnlogError as error:
@@ -365,6 +397,10 @@ class Ladder(KafkaTransport):
         return future
 
     # The end.
+
+    def takes_large(self) -> bool:
+        """Whether there is a store for frames that are too large for a record."""
+        return self._objects is not None
 
     def abandon(self) -> None:
         """Take nothing any more: this is a forked child, and the spool is its parent's."""
@@ -411,6 +447,16 @@ class Ladder(KafkaTransport):
         return lost
 
 
+def _refusing(name: str) -> Rung:
+    return "shedding" if name == CHUNKS else "refusing"
+
+
+def _heard(future: asyncio.Future[Position]) -> None:
+    """Take note of an outcome that nobody has to hear of."""
+    if not future.cancelled():
+        future.exception()
+
+
 async def _arrived(future: asyncio.Future[Position]) -> bool:
     try:
         await future
@@ -436,7 +482,8 @@ async def connected(config: Config) -> Ladder:
     """
     settings = producer_settings(config)
     spool = await Spool.open(config.spool_folder, new_id("spool"), config.spool_max_bytes)
-    made = Ladder(settings, spool, spool_after_s=config.spool_after_ms / 1000)
+    objects = Objects(config) if config.s3 else None
+    made = Ladder(settings, spool, spool_after_s=config.spool_after_ms / 1000, objects=objects)
     try:
         await made.open()
     except Unavailable:

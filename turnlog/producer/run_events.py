@@ -71,6 +71,25 @@ class RunEvents(Stream):
         next_seq[0] = seq + 1
         return future
 
+    async def put_large(
+        self, type: str, own: dict[str, Any], content: Mapping[str, Any], kind: str = "o"
+    ) -> asyncio.Future[Position]:
+        """Do as `put` with content that may be too large for a record; seal it in a thread.
+
+        The caller sees to it that no other event of the topic is written meanwhile.
+
+        Raises:
+            TooLarge: the content is over 64 MiB, or does not fit a frame and S3 has no address.
+        """
+        way = self.way(type)
+        seq = own["seq"] = way.next_seq[0]
+        own["event_id"] = event_id_under(way.prefix, f"{self._epoch}/{seq}")
+        own["occurred_at_us"] = time_ns() // 1000
+        sealer = self._sealers.get(kind) or self._derive(kind)
+        future = await self.hand_over_large(way, type, own, content, sealer)
+        way.next_seq[0] = seq + 1
+        return future
+
     def beat(self, output_chars: int) -> asyncio.Future[Position]:
         """Write a heartbeat, which has no number."""
         way = self.way("run.heartbeat")

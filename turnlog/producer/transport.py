@@ -17,6 +17,7 @@ from confluent_kafka import Producer as KafkaClient
 from turnlog.errors import TooLarge, TurnlogError, Unavailable
 from turnlog.events import Headers
 from turnlog.ids import new_id
+from turnlog.producer import forks
 
 logger = logging.getLogger(__name__)
 
@@ -127,6 +128,9 @@ class Transport(Protocol):
         The future resolves once the record is durable, and raises `Unavailable` when it will not
         become so. A record that is refused here and now (`TooLarge`) is not counted.
         """
+
+    def takes_large(self) -> bool:
+        """Whether headers may carry a frame that is too large for a record."""
 
     async def close(self, timeout_s: float) -> int:
         """Wait for what was taken; return how many records were not acknowledged in time."""
@@ -266,6 +270,7 @@ class KafkaTransport:
         self._clients = [self._accepted]
         self._new_future = self._loop.create_future
         self._report = self._on_delivery
+        forks.watch(self)
 
     @cached_property
     def _chunks(self) -> _Client:
@@ -351,6 +356,16 @@ class KafkaTransport:
             self._now_s = self._loop.time()
             self._polling = self._loop.call_later(POLL_S, self._poll)
         sent.at_s = self._now_s
+
+    def takes_large(self) -> bool:
+        """Whether headers may carry a frame that is too large for a record: not without a spool."""
+        return False
+
+    def abandon(self) -> None:
+        """Take nothing any more: this is a forked child."""
+        self._closed = True
+        for client in self._clients:
+            forks.keep_for_ever(client.kafka)
 
     async def close(self, timeout_s: float) -> int:
         """Wait for the reports of everything sent; return how many did not come in time.

@@ -9,6 +9,7 @@ from turnlog.errors import UsageError
 from turnlog.ids import event_id, new_id
 from turnlog.keys import Locator, Subject
 from turnlog.producer.fields import DEFAULT_PROJECT, Names, allowed, check_fields, checked_role
+from turnlog.producer.large import is_large
 from turnlog.producer.transport import Position
 from turnlog.producer.writer import Stream, Writer
 
@@ -65,7 +66,7 @@ class Turn(NamedTuple):
     position: Position
 
 
-def append_turn(writer: Writer, given: TurnFields) -> tuple[str, asyncio.Future[Position]]:
+async def append_turn(writer: Writer, given: TurnFields) -> tuple[str, asyncio.Future[Position]]:
     """Hand over a turn with a text of its own; return its id and the acknowledgement to come.
 
     Raises:
@@ -102,10 +103,10 @@ def append_turn(writer: Writer, given: TurnFields) -> tuple[str, asyncio.Future[
         content["raw"] = fields["raw"]
     if names.source:
         content["source"] = names.source
-    return turn, _spoken(writer, shared | own, content, key or turn)
+    return turn, await _spoken(writer, shared | own, content, key or turn)
 
 
-def input_turn(writer: Writer, run: Stream, text: str, role: str) -> asyncio.Future[Position]:
+async def input_turn(writer: Writer, run: Stream, text: str, role: str) -> asyncio.Future[Position]:
     """Hand over the turn that a run answers.
 
     Args:
@@ -125,7 +126,10 @@ def input_turn(writer: Writer, run: Stream, text: str, role: str) -> asyncio.Fut
         "role": role,
     }
     sealer = stream.sealer(writer.grant.data_key(locator, subject))
-    return stream.hand_over(stream.way(_APPENDED), _APPENDED, own, {"text": text}, sealer)
+    way, content = stream.way(_APPENDED), {"text": text}
+    if is_large(content):
+        return await stream.hand_over_large(way, _APPENDED, own, content, sealer)
+    return stream.hand_over(way, _APPENDED, own, content, sealer)
 
 
 def answer_turn(run: Stream) -> asyncio.Future[Position]:
@@ -145,12 +149,14 @@ def answer_turn(run: Stream) -> asyncio.Future[Position]:
     return stream.hand_over(stream.way(_APPENDED), _APPENDED, own, None, None)
 
 
-def _spoken(
+async def _spoken(
     writer: Writer, body: dict[str, Any], content: Mapping[str, Any], natural_id: str
 ) -> asyncio.Future[Position]:
     subject, locator = _begun(writer, body, body["turn"])
     body["event_id"] = event_id(body["org"], body["conversation"], _APPENDED, natural_id)
     body["occurred_at_us"] = _now_us()
+    if is_large(content):
+        return await writer.append_large(_APPENDED, body, content, subject, locator)
     return writer.append(_APPENDED, body, content, subject, locator)
 
 

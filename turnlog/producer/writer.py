@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from turnlog.errors import UsageError
+from turnlog.errors import TooLarge, UsageError
 from turnlog.events import TYPES, Constants, Encoder, Record, key_of
 from turnlog.events.schema import COMMON
 from turnlog.ids import event_id
-from turnlog.keys import DataKey, Grant, Locator, Sealer, Subject
+from turnlog.keys import MAX_FRAME_BYTES, DataKey, Grant, Locator, Sealer, Subject
+from turnlog.producer.large import carrying, sealed_large
 from turnlog.producer.transport import Lane, Position, Transport
 
 Body = Mapping[str, Any]
@@ -40,6 +42,9 @@ class Way:
 class Writer:
     """Writes events under one producer id and epoch. Lives on the event loop's thread.
 
+    Attributes:
+        refusal: why it takes nothing any more, where it does not.
+
     Args:
         transport: takes the records.
         grant: says which orgs may be written for and derives the data keys; may be renewed.
@@ -49,6 +54,21 @@ class Writer:
         self.transport = transport
         self.grant = grant
         self.producer_id = transport.producer_id
+        self.refusal = ""
+        self._loop = asyncio.get_running_loop()
+
+    def check(self) -> None:
+        """Make sure that this is the process and the event loop that the producer was opened in.
+
+        Raises:
+            UsageError: it is not.
+        """
+        if self.refusal:
+            raise UsageError(self.refusal)
+        if _running_loop() is not self._loop:
+            raise UsageError(
+                "a Producer belongs to the event loop that opened it; threads use SyncProducer"
+            )
 
     def append(
         self,
@@ -59,6 +79,31 @@ class Writer:
         locator: Locator | None = None,
     ) -> asyncio.Future[Position]:
         """Hand a single event over; see `Producer.append`."""
+        stream, own, sealer = self._single(type, body, content, subject, locator)
+        return stream.hand_over(stream.way(type), type, own, content, sealer)
+
+    async def append_large(
+        self,
+        type: str,
+        body: Body,
+        content: Mapping[str, Any],
+        subject: Subject,
+        locator: Locator,
+    ) -> asyncio.Future[Position]:
+        """Do as `append` with content that may not fit a record."""
+        stream, own, sealer = self._single(type, body, content, subject, locator)
+        assert sealer is not None  # it has content
+        return await stream.hand_over_large(stream.way(type), type, own, content, sealer)
+
+    def _single(
+        self,
+        type: str,
+        body: Body,
+        content: Mapping[str, Any] | None,
+        subject: Subject | None,
+        locator: Locator | None,
+    ) -> tuple["Stream", dict[str, Any], Sealer | None]:
+        """Return a stream of one event, the event's own fields, and what seals its content."""
         shared = {name: value for name, value in body.items() if name in _SHARED}
         own = {name: value for name, value in body.items() if name not in _SHARED}
         if locator is not None:
@@ -71,7 +116,7 @@ class Writer:
             if subject is None or locator is None:
                 raise UsageError(f"{type} has content: say whose it is and under which locator")
             sealer = stream.sealer(self.grant.data_key(locator, subject))
-        return stream.hand_over(stream.way(type), type, own, content, sealer)
+        return stream, own, sealer
 
 
 class Stream:
@@ -88,6 +133,7 @@ class Stream:
     """
 
     def __init__(self, writer: Writer, shared: Mapping[str, Any], subject_id: str) -> None:
+        writer.check()
         org = str(shared.get("org", ""))
         if org not in writer.grant.orgs:
             raise UsageError(f"the credential does not name org {org[:64]!r}")
@@ -160,6 +206,30 @@ class Stream:
         _, key, value, headers, _ = way.record(own)
         return self._transport.send(lane, key, value, headers)
 
+    async def hand_over_large(
+        self,
+        way: Way,
+        type: str,
+        own: dict[str, Any],
+        content: Mapping[str, Any],
+        sealer: Sealer,
+    ) -> asyncio.Future[Position]:
+        """Do as `hand_over` with content that may not fit a record, sealed in a thread.
+
+        Raises:
+            TooLarge: it is over 64 MiB, or does not fit a frame and there is no store for it.
+        """
+        work = partial(sealed_large, sealer, content, own, type)
+        frame, pointer = await asyncio.to_thread(work)
+        if pointer is not None and not self._transport.takes_large():
+            raise TooLarge(f"a frame of {len(frame)} bytes, over {MAX_FRAME_BYTES}")
+        lane = way.lane
+        own["producer_seq"] = lane.next_seq
+        _, key, value, headers, _ = way.record(own)
+        if pointer is not None:
+            headers = carrying(headers, pointer, frame)
+        return self._transport.send(lane, key, value, headers)
+
     def way(self, type: str) -> Way:
         """Return how events of a type go out.
 
@@ -179,6 +249,13 @@ class Stream:
         encoder = Encoder.of(type, self._constants)
         key = encoder.key or key_of(type, self._constants.values)
         return Way(encoder.record, self._transport.lane(kind.topic, key))
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def natural_event_id(type: str, body: Body) -> bytes:

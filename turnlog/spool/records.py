@@ -17,7 +17,8 @@ MAGIC = b"\xa7TL\x01"
 _HEAD = struct.Struct(">4sII")
 HEAD_BYTES = _HEAD.size
 _LENGTH = struct.Struct(">I")
-MAX_PAYLOAD_BYTES = 8 << 20
+# A record that carries a frame too large for Kafka (`turnlog.producer.large`) has 64 MiB and more.
+MAX_PAYLOAD_BYTES = 72 << 20
 
 
 class Spooled(NamedTuple):
@@ -73,6 +74,13 @@ def packed(record: Spooled) -> bytes:
     payload: bytes = msgpack.packb(record)
     crc = zlib.crc32(payload, zlib.crc32(_LENGTH.pack(len(payload))))
     return _HEAD.pack(MAGIC, len(payload), crc) + payload
+
+
+def packed_size(record: Spooled) -> int:
+    """Return the bytes that a record will have whose last header is over 64 KiB, uncopied."""
+    name, large = record.headers[-1]
+    light = record._replace(headers=[*record.headers[:-1], (name, b"")])
+    return len(packed(light)) + len(large) + 3  # its length takes five bytes instead of two
 
 
 def scan(data: bytes | memoryview, start: int = 0) -> Iterator[Found | Damage]:

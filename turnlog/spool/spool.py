@@ -19,11 +19,12 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from turnlog.errors import SpoolFull, UsageError
-from turnlog.spool.records import Spooled, packed
+from turnlog.spool.records import Spooled, packed, packed_size
 from turnlog.spool.segments import SUFFIX, Lane, Segment
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,11 @@ T = TypeVar("T")
 _LOCK = "lock"
 _RESERVE = "reserve"
 _SHED = "shed.json"
+_STEP_S = 0.002
+# So often the thread looks whether the event loop was closed without closing the spool.
+_ORPHAN_S = 1.0
+# From here on a record is packed in the thread: 20 MB took the loop 40 ms.
+_LARGE_BYTES = 256 << 10
 # One sync takes in at most this many records.
 _GROUP = 4096
 
@@ -64,8 +70,13 @@ class Read(NamedTuple):
 
 class _Append(NamedTuple):
     lane: str
-    data: bytes
+    size: int
+    data: bytes | Spooled
     future: asyncio.Future[None]
+
+    def packed(self) -> bytes:
+        """Return what is written; a large record is packed only now, in the thread."""
+        return packed(self.data) if isinstance(self.data, Spooled) else self.data
 
 
 _Work = _Append | Callable[[], None]
@@ -109,8 +120,8 @@ class Spool:
         return made
 
     def _prepare(self, spool: Path) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        own = lock(self._folder)
+        spool.mkdir(mode=0o700, parents=True, exist_ok=True)
+        own = lock(self._folder) if self._folder.exists() else _locked_from_birth(self._folder)
         if own is None:
             raise UsageError(f"spool {self._folder} is another process's")
         self._held[self._folder] = own
@@ -130,7 +141,7 @@ class Spool:
 
     def _adopt_dead(self) -> None:
         """Take over what dead processes left."""
-        for folder in sorted(path for path in self._folder.parent.iterdir() if path.is_dir()):
+        for folder in sorted(path.parent for path in self._folder.parent.glob(f"[!.]*/{_LOCK}")):
             if folder in self._held or (theirs := lock(folder)) is None:
                 continue
             self._held[folder] = theirs
@@ -164,14 +175,16 @@ class Spool:
         Raises:
             SpoolFull: there is no room for it, said at once; or later, by the future.
         """
-        data = packed(record)
+        large = record.headers and len(record.headers[-1][1]) > _LARGE_BYTES
+        data = record if large else packed(record)
+        size = packed_size(record) if large else len(data)
         share = 1 - RESERVED_SHARE if lane == CHUNKS else 1
-        if self._taken + len(data) > self._max_bytes * share:
+        if self._taken + size > self._max_bytes * share:
             raise SpoolFull(f"the spool holds {self._taken} bytes and takes no more of {lane}")
-        self._taken += len(data)
+        self._taken += size
         self.events[lane] += 1
         future: asyncio.Future[None] = self._loop.create_future()
-        self._work.put(_Append(lane, data, future))
+        self._work.put(_Append(lane, size, data, future))
         return future
 
     def note_shed(self, lane: str, events: int = 1) -> None:
@@ -229,17 +242,29 @@ class Spool:
     async def close(self) -> None:
         """Finish what was handed over and give the folder free; it goes away when it is empty."""
         self._work.put(None)
-        await asyncio.to_thread(self._thread.join)
+        while self._thread.is_alive():
+            # Not joined in a thread: an interpreter that is going away starts none.
+            await asyncio.sleep(_STEP_S)
+        self._give_free()
+
+    def _give_free(self) -> None:
         for lane in self._lanes.values():
             lane.close()
         for folder, held in self._held.items():
             _remove_empty(folder)
             os.close(held)
+        self._held.clear()
+
+    def abandon(self) -> None:
+        """Let go of the folder in a forked child, so that it stays locked by the parent alone."""
+        for held in self._held.values():
+            os.close(held)
+        self._held.clear()
 
     # The thread.
 
     def _run(self) -> None:
-        while (first := self._work.get()) is not None:
+        while (first := self._next()) is not None:
             group, last = self._gathered(first)
             appends = [work for work in group if isinstance(work, _Append)]
             for name in LANES:
@@ -249,6 +274,17 @@ class Spool:
                     work()
             if last:
                 return
+
+    def _next(self) -> _Work | None:
+        """Wait for work; None at the end, also where the loop was closed and the spool was not."""
+        while True:
+            try:
+                return self._work.get(timeout=_ORPHAN_S)
+            except queue.Empty:
+                if self._loop.is_closed():
+                    # Whoever opens the spool next, this process too, adopts what lies there.
+                    self._give_free()
+                    return None
 
     def _gathered(self, first: _Work) -> tuple[list[_Work], bool]:
         """Return what waits, and whether closing was asked for."""
@@ -267,7 +303,7 @@ class Spool:
         if not appends:
             return
         try:
-            self._append(name, b"".join(one.data for one in appends), len(appends))
+            self._append(name, b"".join(one.packed() for one in appends), len(appends))
         except OSError as error:
             self._refuse(name, appends, error)
             return
@@ -287,7 +323,7 @@ class Spool:
 
         def tell() -> None:
             for one in appends:
-                self._taken -= len(one.data)
+                self._taken -= one.size
                 self.events[name] -= 1
                 if not one.future.done():
                     one.future.set_exception(SpoolFull(reason))
@@ -295,7 +331,7 @@ class Spool:
         self._call(tell)
 
     def _call(self, work: Callable[[], object]) -> None:
-        if not self._loop.is_closed():
+        with suppress(RuntimeError):  # the loop was closed: nobody waits any more
             self._loop.call_soon_threadsafe(work)
 
 
@@ -305,25 +341,49 @@ def _resolve(appends: list[_Append]) -> None:
             one.future.set_result(None)
 
 
-def lock(folder: Path) -> int | None:
-    """Lock a folder of a spool; None where its process lives. Freed when it is closed or dies."""
-    held = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def lock(folder: Path, create: bool = False) -> int | None:
+    """Lock a folder of a spool; None where its process lives, or has removed it meanwhile.
+
+    The lock is free when the file is closed or the process dies. A folder without a lock file is
+    none of the spool's.
+    """
+    try:
+        held = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | create * os.O_CREAT, 0o600)
+    except FileNotFoundError:
+        return None
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(held)
         return None
+    if not os.fstat(held).st_nlink:
+        os.close(held)
+        return None
+    return held
+
+
+def _locked_from_birth(folder: Path) -> int | None:
+    """Make a folder that others see only once it is locked.
+
+    Else of two workers that start together one adopts the other's, new and not yet locked.
+    """
+    draft = folder.with_name(f".{folder.name}")
+    draft.mkdir(mode=0o700)
+    held = lock(draft, create=True)
+    draft.rename(folder)
     return held
 
 
 def _remove_empty(folder: Path) -> None:
-    """Remove a folder that holds no event and no count of shed ones."""
+    """Remove a folder that holds no event and no count of shed ones; no file but the spool's."""
+    (folder / _RESERVE).unlink(missing_ok=True)
     if any(folder.glob(f"*{SUFFIX}")) or (folder / _SHED).exists():
-        (folder / _RESERVE).unlink(missing_ok=True)
         return
-    for path in folder.iterdir():
-        path.unlink()
-    folder.rmdir()
+    (folder / _LOCK).unlink(missing_ok=True)
+    try:
+        folder.rmdir()
+    except OSError as error:
+        logger.warning("spool %s stays: %s", folder, error.strerror)
 
 
 def _reserve(folder: Path, size: int) -> None:

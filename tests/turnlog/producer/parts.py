@@ -53,6 +53,9 @@ class KeepingTransport:
     def state(self) -> State:
         return State("broker", len(self._held), {}, 0, {})
 
+    def takes_large(self) -> bool:
+        return False
+
     def lane(self, topic: str, key: bytes) -> Lane:
         partition = sum(key) % self._partitions
         return self._lanes.setdefault((topic, partition), Lane(topic, partition))

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnlog.spool.records import Damage, Found, Spooled, packed, scan
+from turnlog.spool.records import Damage, Found, Spooled, packed, packed_size, scan
 
 RECORD = Spooled("turnlog.runs", 3, b"acme/c1", b"\xc3\x01value", [("ce_id", b"1")], 7, 1_000)
 
@@ -45,3 +45,9 @@ def test_damage_is_told_with_its_place() -> None:
     assert [part for part in parts if isinstance(part, Damage)] == [
         Damage(len(one), len(one) + len(b"rubbish"))
     ]
+
+
+def test_the_size_of_a_large_record_is_known_before_it_is_packed() -> None:
+    for size in (1 << 16, 1 << 20):
+        record = Spooled("t", 1, b"k", b"v", [("a", b"1"), ("frame", bytes(size))], 7, 1)
+        assert packed_size(record) == len(packed(record))
