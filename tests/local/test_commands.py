@@ -75,7 +75,7 @@ def test_a_wrong_name_is_a_mistake_of_the_user(tmp_path: Path, command: str) -> 
     assert done.returncode == 2
     assert done.stderr == (
         "turnlog: there is no part 'kafak'; the parts are kafka s3 redis clickhouse keeper"
-        " conversations usage-sink runs-sink ingest-sink locator\n"
+        " conversations usage-sink runs-sink ingest-sink locator finalizer\n"
     )
     assert not (tmp_path / "home").exists()
 
