@@ -6,7 +6,7 @@ table for the same in SQL, and a test holds the two together.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from processors.common import Row, canonical_row
 from turnlog.events import Event
@@ -34,6 +34,41 @@ FINAL_AFTER_MS = 7 * 86_400_000
 # Of a takeover it counts who it is by: the first in the log owns the epoch, and the same epoch
 # claimed by another producer is a conflict, not a repeat (`processors.common.identity`).
 NUMBERS = ("producer_id",)
+
+
+# Under what the content of a run is sealed.
+SUBJECT = ("user", "conversation", "key_tree", "key_day", "key_gen")
+
+
+class Subjects:
+    """Whose content each run's is, said by its first event with content in a partition.
+
+    What says otherwise is a conflict and never read under a second key (keys.md section 6, attack
+    10). Events without content may be anybody's, such as a request to cancel.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str, str], tuple[Any, ...]] = {}
+
+    def agrees(self, partition: int, body: Mapping[str, Any]) -> bool:
+        """Tell whether an event is of the subject that its run began with."""
+        if not body["content_mac"]:
+            return True
+        own = tuple(body[name] for name in SUBJECT)
+        return self._known.setdefault((partition, body["org"], body["run"]), own) == own
+
+    def missing(self, place: tuple[int, str, str]) -> bool:
+        """Tell whether nothing is known of a run, given as partition, org and run."""
+        return place not in self._known
+
+    def learn(self, place: tuple[int, str, str], subject: tuple[Any, ...]) -> None:
+        """Take in what is known from elsewhere."""
+        self._known[place] = subject
+
+    def forget(self, keep: int) -> None:
+        """Forget the runs that were met first, all but so many."""
+        for place in list(self._known)[: max(0, len(self._known) - keep)]:
+            del self._known[place]
 
 
 def canonical(event: Event) -> Row | None:

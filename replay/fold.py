@@ -46,11 +46,13 @@ def fold_log(config: Config) -> dict[str, tuple[int, str]]:
     }
     digests = {name: ViewDigest() for name in folds}
     turns: list[tuple[Event, Position]] = []
+    subjects = runs.Subjects()
     for topic in ARCHIVED:
         partitions = len(partitions_of(config, topic))
         for event, position in first_occurrences(read_all(config, topic), partitions):
+            stray = topic == runs.TOPIC and not subjects.agrees(position.partition, event.body)
             for name, (topics, canonical) in folds.items():
-                if topic in topics:
+                if topic in topics and not (stray and name == "runs"):
                     _add(digests[name], canonical(event))
             if topic == "turnlog.turns":
                 turns.append((event, position))

@@ -1,10 +1,10 @@
 """Questions about usage that several readers ask."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from sinks.clickhouse.client import ClickHouse
-from sinks.clickhouse.tables import CLASSES, USAGE, Table
+from sinks.clickhouse.tables import CLASSES, RUNS, USAGE, Table
 
 GROUP_COLUMNS = (
     "project",
@@ -20,6 +20,7 @@ GROUP_COLUMNS = (
 )
 """What usage can be summed by; `day` and `month` are the UTC ones of `effective_at`."""
 
+_RUNS_A_QUERY = 2_000
 _DERIVED = {
     "day": "formatDateTime(effective_at, '%Y-%m-%d', 'UTC')",
     "month": "formatDateTime(effective_at, '%Y-%m', 'UTC')",
@@ -74,3 +75,30 @@ def usage_by(
     parameters = {"org": org, **({"project": project} if project else {})}
     for row in clickhouse.stream(sql, parameters):
         yield dict(zip([*names, *_SUMS], row, strict=True))
+
+
+def run_subjects(
+    clickhouse: ClickHouse, places: Collection[tuple[int, str, str]]
+) -> Iterator[tuple[tuple[int, str, str], tuple[Any, ...]]]:
+    """Yield user, conversation and key locator under which runs began.
+
+    Args:
+        clickhouse: connection.
+        places: partition, org and run.
+
+    Raises:
+        Unavailable: ClickHouse does not answer.
+    """
+    listed = sorted(places)
+    for start in range(0, len(listed), _RUNS_A_QUERY):
+        some = set(listed[start : start + _RUNS_A_QUERY])
+        rows = clickhouse.stream(
+            "SELECT partition, org, run, argMin((user, conversation, lower(hex(key_tree)), key_day,"
+            f" key_gen), offset) FROM {clickhouse.database}.{RUNS.name}"
+            " WHERE run IN {runs:Array(String)} AND content_mac != ''"
+            " GROUP BY partition, org, run",
+            {"runs": sorted({run for _, _, run in some})},
+        )
+        for number, org, run, (user, conversation, tree, day, gen) in rows:
+            if (number, org, run) in some:
+                yield (number, org, run), (user, conversation, bytes.fromhex(tree), day, gen)

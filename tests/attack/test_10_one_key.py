@@ -8,13 +8,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from replay.fold import fold_log
 from serve.runs_api import find_run, run_content
 from serve.views import wait_for
+from streams import runs_sink
+from streams.dead import dead_letters
 from tests.streams.test_keeper_minting import Org
 from tests.turnlog.producer.parts import KeepingTransport
 from turnlog import Producer
 from turnlog.config import Config
+from turnlog.events import decode
 from turnlog.ids import event_id
+from turnlog.kafka import read_all
 from turnlog.keeper_client import create, credential_of
 from turnlog.keys import Grant, Locator, Subject
 from turnlog.producer.fields import RunFields
@@ -114,6 +119,26 @@ def test_10_the_runs_own_end_is_read_whatever_came_later(
 def test_10_of_two_beginnings_the_first_wins(stack: Config, org: str, other: str) -> None:
     assert run_content(stack, org, f"twice_{other}", "request") == b"asked"
     assert run_content(stack, org, f"twice_{other}", "response") == b"answered"
+
+
+@pytest.mark.parametrize("other", [name for name in OTHERS if name != "conversation"])
+def test_10_what_says_otherwise_is_a_dead_letter(stack: Config, org: str, other: str) -> None:
+    """One of another conversation is the first of the run in another partition."""
+    offsets = {
+        (message.partition(), message.offset())
+        for message in read_all(stack, "turnlog.runs")
+        for body in [decode(message.value() or b"").body]
+        if (body["org"], body["run"], body["writer_epoch"]) == (org, f"ended_{other}", 2)
+    }
+    letters = [letter for letter in dead_letters(stack) if letter.view == "runs"]
+    found = [x for x in letters if (x.partition, x.offset) in offsets]
+    assert len(offsets) == 1
+    assert [letter.reason.partition(":")[0] for letter in found] == ["conflict"]
+
+
+def test_10_the_views_hold_what_a_fold_of_the_log_holds(stack: Config, org: str) -> None:
+    assert wait_for(stack, ["runs"], 120) == {}
+    assert runs_sink.digest(stack) == fold_log(stack)["runs"]
 
 
 async def test_10_a_run_over_midnight_of_a_months_end_has_one_locator(tmp_path: Path) -> None:
