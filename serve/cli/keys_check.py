@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 @click.option("--org", default="", help="only this org; all by default")
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object a line")
 def check(gone: bool, org: str, as_json: bool) -> None:
-    """Check that the topic of keys, the local copies and the floors agree; never shows a key.
+    """Compare the topic, local copies and floors.
+
+    Never shows a key.
 
     Every tree is opened from its head to its last page. With --gone, tell instead where a replaced
     head still is and why: until it is gone, who holds the org's key can open what was erased.

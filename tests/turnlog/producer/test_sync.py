@@ -101,7 +101,8 @@ def test_chunks_that_are_noted_while_others_are_sealed_are_all_there(
     batches = [body for type, body in found if type == "chunk.batch"]
     (end,) = (body for type, body in found if type == "run.completed")
     assert end["output_chars"] == 400_000
-    assert len(batches) > 10
+    # More than one, so that some were sealed while others were noted.
+    assert len(batches) > 1
 
 
 async def test_a_chunk_whose_thread_was_interrupted_while_it_was_noted_is_not_lost() -> None:
