@@ -48,7 +48,10 @@ class Covers(Protocol):
 
 
 class NodeCache:
-    """Nodes by place, least recently used out first, none older than `seconds`.
+    """Nodes by place, the oldest out first, none older than `seconds`.
+
+    By age and not by use: a node lives for a minute at most, and keeping an order of use took a
+    lock and 1 µs of every look.
 
     Nodes are immutable bytes, so what is served cannot be changed by who got it. Safe to use from
     several threads.
@@ -71,12 +74,8 @@ class NodeCache:
 
     def get(self, place: bytes) -> bytes | None:
         """Return the node at a place, None where none is remembered."""
-        with self._lock:
-            found = self._nodes.pop(place, None)
-            if found is None or found[0] <= self.clock():
-                return None
-            self._nodes[place] = found
-            return found[1]
+        found = self._nodes.get(place)
+        return found[1] if found is not None and found[0] > self.clock() else None
 
     def put(self, place: bytes, node: bytes) -> None:
         """Remember a node."""

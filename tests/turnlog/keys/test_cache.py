@@ -66,15 +66,15 @@ def test_a_node_is_forgotten_after_a_minute() -> None:
     assert counted.asked == 2
 
 
-def test_the_cache_is_bounded_and_keeps_what_was_used_last() -> None:
+def test_the_cache_is_bounded_and_lets_go_of_the_oldest() -> None:
     cache = NodeCache(capacity=3)
     for place in (b"a", b"b", b"c"):
         cache.put(place, place * 32)
     assert cache.get(b"a") == b"a" * 32
     cache.put(b"d", b"d" * 32)
     assert len(cache) == 3
-    assert cache.get(b"b") is None
-    assert cache.get(b"a") and cache.get(b"c") and cache.get(b"d")
+    assert cache.get(b"a") is None
+    assert cache.get(b"b") and cache.get(b"c") and cache.get(b"d")
 
 
 def test_a_new_head_is_never_answered_from_the_nodes_of_the_old_one() -> None:
