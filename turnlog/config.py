@@ -21,7 +21,7 @@ PREFIX = "TURNLOG_"
 class Config(BaseModel):
     """Where the parts are and what this process may assume about them."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, validate_default=True)
 
     home: Path = Field(Path(".turnlog"), description="state of the local stack")
     kafka: str = Field("", description="host:port[,host:port]")

@@ -73,3 +73,11 @@ def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TURNLOG_S3_SECRET_KEY", "very-secret")
     assert "very-secret" not in repr(load())
     assert load().s3_secret_key.get_secret_value() == "very-secret"
+
+
+def test_the_home_is_absolute_where_nobody_names_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("TURNLOG_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert load().home == tmp_path / ".turnlog"
