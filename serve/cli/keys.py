@@ -1,5 +1,7 @@
 """`turnlog keys`: what an operator and a second implementation ask of the key tree."""
 
+import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,6 +43,19 @@ def vectors_(as_json: bool) -> None:
         json_line(values)
         return
     table(({"name": name, "value": value} for name, value in values.items()), ["name", "value"])
+
+
+@keys.command("keeper")
+def keeper_() -> None:
+    """Run the key keeper in the foreground.
+
+    `turnlog up` runs the same in the background. It takes over every partition of the key rows: a
+    keeper that ran before is fenced and ends. It listens on TURNLOG_KEEPER, on loopback.
+
+    Example: TURNLOG_KEEPER=http://127.0.0.1:7070 turnlog keys keeper
+    """
+    # In place of this process, so that signals reach the worker and its own restarts work.
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "streams", "keeper"])
 
 
 COLUMNS = ["project", "month", "generation", "minted_through", "pages", "nodes", "links"]

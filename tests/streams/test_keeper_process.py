@@ -42,7 +42,7 @@ def another(config: Config, **environment: str) -> tuple[subprocess.Popen[bytes]
         **environment,
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "streams", "keeper"],
+        [sys.executable, "-m", "serve", "keys", "keeper"],
         env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
