@@ -7,29 +7,10 @@ from typing import TYPE_CHECKING, Any
 from local.process import replace
 from turnlog.config import Config
 from turnlog.errors import Unavailable
+from turnlog.s3 import s3_client
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
-
-
-def client(config: Config) -> Any:
-    """Return an S3 client for the config's address and key."""
-    import boto3
-    from botocore.config import Config as Settings
-
-    address = config.need("s3")
-    # A proxy of the user's must not be asked for what is on this machine.
-    proxies: dict[str, str] | None = {} if "//127.0.0.1" in address else None
-    return boto3.client(
-        "s3",
-        endpoint_url=address,
-        aws_access_key_id=config.s3_access_key,
-        aws_secret_access_key=config.s3_secret_key.get_secret_value(),
-        region_name=config.s3_region,
-        config=Settings(
-            connect_timeout=5, read_timeout=30, retries={"max_attempts": 5}, proxies=proxies
-        ),
-    )
 
 
 def ensure(config: Config) -> None:
@@ -43,7 +24,7 @@ def ensure(config: Config) -> None:
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
-    s3 = client(config)
+    s3 = s3_client(config, read_timeout_s=30, attempts=5)
     try:
         _ensure_one(s3, config.content_bucket, locked=False)
         _ensure_one(s3, config.audit_bucket, locked=True)

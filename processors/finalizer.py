@@ -8,19 +8,14 @@ Time is log time: append times, never this process's clock. It stands still whil
 and a tick, appended by whoever runs this fold, makes it pass when all producers are dead.
 """
 
-import json
 import struct
 from collections.abc import Container, Iterator
-from io import BytesIO
-from typing import Any, NamedTuple
-
-from fastavro import parse_schema, schemaless_reader
+from typing import NamedTuple
 
 from processors.runs import CREATED, TAKEN_OVER, TERMINAL
 from turnlog.errors import DecodeError
-from turnlog.events import TYPES, decode
-from turnlog.events.codec import REFUSALS
-from turnlog.events.schema import COMMON_FIELDS, HEADER_BYTES
+from turnlog.events import TYPES, common_fields, decode
+from turnlog.events.schema import HEADER_BYTES
 from turnlog.events.slices import without_frame
 from turnlog.ids import is_id, stream_key
 
@@ -30,14 +25,6 @@ BATCH = "chunk.batch"
 # What begins a run's epoch; nothing else makes a run that is not known one that could be ended.
 OPENING = (CREATED, TAKEN_OVER)
 
-# What all types begin with, as a type of its own: whatever follows is not read.
-_COMMON = parse_schema(
-    {
-        "type": "record",
-        "name": "turnlog.Common",
-        "fields": json.loads(TYPES[BATCH].text)["fields"][:COMMON_FIELDS],
-    }
-)
 _FREQUENT = {TYPES[name].header: name for name in (BATCH, "run.heartbeat")}
 
 UNKNOWN = -1
@@ -93,12 +80,7 @@ def _sign(type_: str, key: bytes | None, org: str, conversation: str, run: str, 
 
 def _first_fields(value: bytes) -> tuple[str, str, str, int]:
     """Return org, conversation, run and writer epoch of an event without decoding the rest."""
-    source = BytesIO(value)
-    source.seek(HEADER_BYTES)
-    try:
-        body: Any = schemaless_reader(source, _COMMON)
-    except REFUSALS:
-        raise DecodeError("the value does not begin like an event") from None
+    body = common_fields(value)
     return body["org"], body["conversation"], body["run"], body["writer_epoch"]
 
 

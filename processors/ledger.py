@@ -7,18 +7,12 @@ not close is its unknown tail: it may have been sent or not, and is never counte
 Numbers are kept as ranges, so that a million in a row take two integers.
 """
 
-import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from io import BytesIO
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from fastavro import parse_schema, schemaless_reader
-
-from turnlog.errors import DecodeError
-from turnlog.events import TYPES
-from turnlog.events.codec import REFUSALS
-from turnlog.events.schema import COMMON_FIELDS, HEADER_BYTES, MARKER
+from processors.intervals import holes
+from turnlog.events import common_fields
 
 # A log that repeats more than this is listed in part and counted in full.
 MAX_AGAIN = 10_000
@@ -71,14 +65,7 @@ class Ranges:
 
     def holes(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Yield what of `first` to `last`, both included, is not there."""
-        for start, end in self:
-            if start > last:
-                break
-            if first < start:
-                yield first, start - 1
-            first = max(first, end + 1)
-        if first <= last:
-            yield first, last
+        return holes(self, first, last)
 
 
 class Lane(NamedTuple):
@@ -246,27 +233,12 @@ def _add(found: Found, lane: Lane, mark: Mark | None, seen: Ranges, floor: int) 
     )
 
 
-def _common() -> Any:
-    fields = json.loads(next(iter(TYPES.values())).text)["fields"][:COMMON_FIELDS]
-    return parse_schema({"type": "record", "name": "turnlog.Common", "fields": fields})
-
-
-_COMMON = _common()
-
-
 def numbered(value: bytes | None) -> Numbered:
     """Return what the ledger needs of an event; reads its common fields only, 5 µs.
 
     Raises:
         DecodeError: the bytes do not begin like an event.
     """
-    if value is None or value[:2] != MARKER:
-        raise DecodeError("the value is not in Avro single-object encoding")
-    source = BytesIO(value)
-    source.seek(HEADER_BYTES)
-    try:
-        body: Any = schemaless_reader(source, _COMMON)
-    except REFUSALS:
-        raise DecodeError("the value does not begin like an event") from None
+    body = common_fields(value or b"")
     names = ("org", "event_id", "producer_id", "producer_epoch", "producer_seq")
     return Numbered(*(body[name] for name in names))

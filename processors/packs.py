@@ -2,10 +2,11 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from processors.common import NULLABLE
+from processors.intervals import holes, joined
 from turnlog.events import Event
 from turnlog.ids import stream_key
 
@@ -82,8 +83,8 @@ class Claims:
     def claim(self, span: Span) -> list[Span]:
         """Claim a span; return the parts of it that nobody had claimed before."""
         owned = self._claimed.setdefault(span[:3], [])
-        free = list(_free(owned, span.first, span.last))
-        self._claimed[span[:3]] = _joined([*owned, (span.first, span.last)])
+        free = list(holes(owned, span.first, span.last))
+        self._claimed[span[:3]] = joined([*owned, (span.first, span.last)])
         return [span._replace(first=first, last=last) for first, last in free]
 
     def claim_all(self, spans: Iterable[Span]) -> list[Span]:
@@ -100,26 +101,3 @@ class Claims:
 
 
 _TOP = 1 << 63
-
-
-def _free(owned: Iterable[tuple[int, int]], first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Yield what of `first..last` no interval of the sorted `owned` covers."""
-    for start, end in owned:
-        if start > last:
-            break
-        if first < start:
-            yield first, start - 1
-        first = max(first, end + 1)
-    if first <= last:
-        yield first, last
-
-
-def _joined(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Sort intervals and join those that overlap or touch."""
-    joined: list[tuple[int, int]] = []
-    for start, end in sorted(intervals):
-        if joined and start <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
-        else:
-            joined.append((start, end))
-    return joined

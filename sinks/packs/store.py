@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, BinaryIO
 
-from botocore.config import Config as BotoConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
 from sinks.packs.layout import PackError
 from turnlog.config import Config
 from turnlog.errors import Unavailable
+from turnlog.s3 import s3_client
 
 logger = logging.getLogger(__name__)
 
@@ -38,26 +38,7 @@ class PackStore:
 
     @cached_property
     def _client(self) -> Any:
-        # Here, because most commands read no object and boto3 takes 0.2 s to import.
-        import boto3
-
-        # A client is made once (150 ms); the checksum headers that botocore adds on its own are
-        # left out, because objects carry digests and not every S3 server knows trailers.
-        return boto3.client(
-            "s3",
-            endpoint_url=self._config.need("s3"),
-            aws_access_key_id=self._config.s3_access_key,
-            aws_secret_access_key=self._config.s3_secret_key.get_secret_value(),
-            region_name=self._config.s3_region,
-            config=BotoConfig(
-                retries={"mode": "standard", "max_attempts": 4},
-                s3={"addressing_style": "path"},
-                request_checksum_calculation="when_required",
-                response_checksum_validation="when_required",
-                connect_timeout=5,
-                read_timeout=60,
-            ),
-        )
+        return s3_client(self._config)
 
     def name(self, key: str) -> str:
         """Return `s3://bucket/key`."""

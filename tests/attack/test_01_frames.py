@@ -10,21 +10,12 @@ from hypothesis import strategies as st
 
 from tests.attack.crossing import where
 from tests.attack.second import frames
+from tests.turnlog.keys.helpers import CONTENT, PLACE
 from turnlog.errors import FrameError
 from turnlog.keys import DataKey, Place, Sealer, open_content, place_of, seal_content
 
 DEK = os.urandom(32)
 KEY = DataKey(DEK)
-PLACE: Place = {
-    "org": "org_acme",
-    "tree": os.urandom(16),
-    "event_id": os.urandom(16),
-    "subject_id": "run_01J",
-    "writer_epoch": 1,
-    "seq": 7,
-    "kind": "run.completed",
-}
-CONTENT = {"output": "café", "chunks": [[0, 0, "text", "c"]]}
 FRAME, MAC = seal_content(KEY, CONTENT, **PLACE)
 
 texts = st.text(st.characters(codec="utf-8"), max_size=12)

@@ -17,12 +17,13 @@ import pytest
 import redis
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from local import buckets, process, stack
+from local import process, stack
 from local.parts import NAMES, PARTS
 from local.process import PidFile
 from tests.conftest import running_stack
 from turnlog.config import Config, load
 from turnlog.errors import UsageError
+from turnlog.s3 import s3_client
 
 STORES = ("kafka", "s3", "redis", "clickhouse")
 TOPIC = "turnlog.audit"
@@ -44,7 +45,7 @@ def write(config: Config, marker: str) -> None:
     )
     assert producer.flush(30) == 0
     assert failures == [None]
-    buckets.client(config).put_object(Bucket=config.content_bucket, Key=marker, Body=marker)
+    s3_client(config).put_object(Bucket=config.content_bucket, Key=marker, Body=marker)
     with redis.Redis.from_url(config.redis) as hot:
         hot.set(marker, marker)
     with clickhouse_connect.get_client(dsn=config.clickhouse) as client:
@@ -86,7 +87,7 @@ def _in_kafka(config: Config) -> set[str]:
 
 
 def _in_s3(config: Config) -> set[str]:
-    page = buckets.client(config).list_objects_v2(Bucket=config.content_bucket)
+    page = s3_client(config).list_objects_v2(Bucket=config.content_bucket)
     return {item["Key"] for item in page["Contents"]}
 
 

@@ -1,6 +1,6 @@
 """Events: their types, their bytes, their Kafka records, and slices of bytes without decoding."""
 
-from turnlog.events.codec import MAX_RECORD_BYTES, Event, decode, encode
+from turnlog.events.codec import MAX_RECORD_BYTES, Event, common_fields, decode, encode
 from turnlog.events.fast import Constants, Encoder
 from turnlog.events.records import Headers, Record, key_of, record
 from turnlog.events.schema import TYPES, EventType, by_fingerprint
@@ -26,6 +26,7 @@ __all__ = [
     "Prefix",
     "Record",
     "by_fingerprint",
+    "common_fields",
     "decode",
     "encode",
     "event_id_of",

@@ -17,6 +17,7 @@ from turnlog.keys import MAX_FRAME_BYTES, Sealer
 from turnlog.keys.content import MAX_CONTENT_BYTES
 from turnlog.keys.frames import OVERHEAD_BYTES
 from turnlog.keys.outside import Pointer, point_to
+from turnlog.s3 import s3_client
 
 logger = logging.getLogger(__name__)
 
@@ -83,24 +84,8 @@ class Objects:
 
     @cached_property
     def _client(self) -> Any:
-        import boto3
-        from botocore.config import Config as BotoConfig
-
-        return boto3.client(
-            "s3",
-            endpoint_url=self._config.s3,
-            aws_access_key_id=self._config.s3_access_key,
-            aws_secret_access_key=self._config.s3_secret_key.get_secret_value(),
-            region_name=self._config.s3_region,
-            config=BotoConfig(
-                retries={"mode": "standard", "max_attempts": 1},
-                s3={"addressing_style": "path"},
-                request_checksum_calculation="when_required",
-                response_checksum_validation="when_required",
-                connect_timeout=5,
-                read_timeout=PUT_TIMEOUT_S,
-            ),
-        )
+        # One attempt: the drain tries again by itself.
+        return s3_client(self._config, read_timeout_s=PUT_TIMEOUT_S, attempts=1)
 
     def put(self, key: str, frame: bytes) -> None:
         """Write a frame; one that is there is the same, because its digest is part of its key.

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from turnlog.keys.frames import Place
 from turnlog.keys.index import Subject, index_of
 from turnlog.keys.mint import Sealer, mint, plant
 from turnlog.keys.puncture import puncture
@@ -69,3 +70,15 @@ def runs(count: int, users: Sequence[str] = ("user_7", "", "user_8")) -> list[Su
         for n in range(count)
         for kind in "oq"
     ]
+
+
+PLACE: Place = {
+    "org": "org_acme",
+    "tree": os.urandom(16),
+    "event_id": os.urandom(16),
+    "subject_id": "run_01J",
+    "writer_epoch": 1,
+    "seq": 7,
+    "kind": "run.completed",
+}
+CONTENT = {"output": "café", "chunks": [[0, 0, "text", "c"]]}

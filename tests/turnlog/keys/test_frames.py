@@ -3,21 +3,12 @@ import os
 
 import pytest
 
+from tests.turnlog.keys.helpers import CONTENT, PLACE
 from turnlog.errors import FrameError, TooLarge
-from turnlog.keys import MAX_FRAME_BYTES, DataKey, Place, open_content, seal_content
+from turnlog.keys import MAX_FRAME_BYTES, DataKey, open_content, seal_content
 from turnlog.keys.frames import OVERHEAD_BYTES
 
 KEY = DataKey(os.urandom(32))
-PLACE: Place = {
-    "org": "org_acme",
-    "tree": os.urandom(16),
-    "event_id": os.urandom(16),
-    "subject_id": "run_01J",
-    "writer_epoch": 1,
-    "seq": 7,
-    "kind": "run.completed",
-}
-CONTENT = {"output": "café", "chunks": [[0, 0, "text", "c"]]}
 FRAME, MAC = seal_content(KEY, CONTENT, **PLACE)
 
 
