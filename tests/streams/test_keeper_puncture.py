@@ -15,6 +15,9 @@ from turnlog.keeper_client import create, credential_of, fetch_grant, puncture
 from turnlog.keys import Grant, Locator, Subject
 from turnlog.keys.rows import head_row_key
 from turnlog.keys.targets import Target
+from turnlog.keys.tree import StoredTree
+
+DAY_US = 86_400_000_000
 
 
 @pytest.fixture(scope="module")
@@ -146,12 +149,20 @@ def test_a_day_that_is_not_minted_is_unavailable_and_nothing_is_written(
 
 
 def tree_without_31(keeper: Served, org: str) -> bytes:
-    """Return the newest tree, in which day 31 is not minted."""
-    with KeyReader(keeper.config, [org], topic=topic_of(keeper)) as reader:
-        *_, (_, _, newest) = reader.trees(org)
+    """Return the newest tree without a day 31; minted on if the last day of today is one."""
+    newest = newest_tree(keeper, org)
     if newest.head.minted_through == 31:
-        pytest.skip("the last day that is minted today is a 31st")
+        tomorrow = keeper.keeper.clock_us() + DAY_US
+        keeper.keeper.clock_us = lambda: tomorrow
+        keeper.keeper.mint()
+        newest = newest_tree(keeper, org)
+    assert newest.head.minted_through < 31
     return newest.tree
+
+
+def newest_tree(keeper: Served, org: str) -> StoredTree:
+    with KeyReader(keeper.config, [org], topic=topic_of(keeper)) as reader:
+        return [stored for _, _, stored in reader.trees(org)][-1]
 
 
 def test_a_tree_of_others_is_refused_like_one_that_never_was(keeper: Served, org: str) -> None:
