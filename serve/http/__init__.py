@@ -1,0 +1,1 @@
+"""The HTTP door: one table of routes, each with its role and its OpenAPI operation."""
