@@ -18,9 +18,32 @@ from confluent_kafka.admin import AdminClient
 from turnlog.config import Config
 from turnlog.errors import Unavailable
 
+REMARK_EVERY_S = 10.0
+"""How often librdkafka may say the same thing: it wrote 20 lines a second of a broker away."""
+
+
+class SeldomRepeated(logging.Filter):
+    """Lets a remark of librdkafka pass once in a while, told by its facility and client."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said_s: dict[tuple[object, ...], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether it is long enough since the last remark of its kind."""
+        now_s = time.monotonic()
+        # librdkafka's logger is called with facility, client and text.
+        kind = record.args[:2] if isinstance(record.args, tuple) else (record.msg,)
+        due = now_s - self._said_s.get(kind, -REMARK_EVERY_S) >= REMARK_EVERY_S
+        if due:
+            self._said_s[kind] = now_s
+        return due
+
+
 logger = logging.getLogger(__name__)
 # Where nobody set logging up (a command, a notebook), librdkafka's remarks stay out of the output.
 logger.addHandler(logging.NullHandler())
+logger.addFilter(SeldomRepeated())
 
 ANSWER_S = 10.0
 """How long a broker may take over one request before it counts as away."""

@@ -1,7 +1,8 @@
 """The Faust app: its settings, its agent, and what of Faust 0.15.3 is replaced and why.
 
 Faust joins the group, assigns partitions, recovers the tables and hands over one record at a time.
-What is replaced are three places where it can lose or repeat work (faust-kafka.md section 1.1):
+What is replaced are four places where it can lose, repeat or miss work (faust-kafka.md section
+1.1):
 
 - **Positions** (F1, F2, F3, F13). Faust derives what may be committed from acknowledgements that it
   gives itself, also for a record that raised. Here it commits what the unit of work has written and
@@ -9,6 +10,9 @@ What is replaced are three places where it can lose or repeat work (faust-kafka.
 - **The producer's buffer** (F4) is not used; if anything lies in it at a commit, the worker ends.
 - **Waiting for streams** (F22, F25). A record is folded without a pause in between, so at a revoke
   or a stop there is nothing to wait for: what was folded is written, the rest is read again.
+- **Assigning.** A leader that joins while the broker starts may see a cluster without our topics.
+  Faust then assigns nothing to anybody, and that stays: the broker keeps the assignment for a
+  static member that comes back. Here the worker ends before it has told the broker.
 
 Recovery that never ends (F12) needs a changelog whose last record was compacted away. That cannot
 be here: no tombstone is ever written, so the last record of a partition is the newest of its key.
@@ -20,7 +24,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import faust
+from aiokafka.cluster import ClusterMetadata
 from faust.app import App
+from faust.assignor.partition_assignor import (
+    MemberAssignmentMapping,
+    MemberMetadataMapping,
+    PartitionAssignor,
+)
 from faust.sensors import Monitor
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, EventT
@@ -81,17 +91,24 @@ def settings(config: Config, datadir: Path, instance: str) -> dict[str, Any]:
         "producer_threaded": False,
         "web_enabled": False,
         "Monitor": _Monitor,
+        "PartitionAssignor": _Assignor,
         "Table": tables.Table,
     }
 
 
 class ConversationsApp(App):
-    """The app, with the unit of work that its consumer commits."""
+    """The app, with the unit of work that its consumer commits.
+
+    Attributes:
+        work: folds and writes.
+        unseen: topics that were not there when partitions were assigned; it has to start anew.
+    """
 
     logger = _QUIET
 
     def __init__(self, work: Work, **options: Any) -> None:
         self.work = work
+        self.unseen: list[str] = []
         super().__init__(GROUP, **options)
 
     def _new_transport(self) -> "_Transport":
@@ -104,6 +121,26 @@ class _DaemonThread(WorkerThread):
     def __init__(self, service: Any, **options: Any) -> None:
         super().__init__(service, **options)
         self.daemon = True
+
+
+class _Assignor(PartitionAssignor):
+    """Refuses to assign topics that are not there, which to Faust have no partitions."""
+
+    def assign(
+        self, cluster: ClusterMetadata, member_metadata: MemberMetadataMapping
+    ) -> MemberAssignmentMapping:
+        """Assign as Faust does.
+
+        Raises:
+            Unavailable: a topic is missing. aiokafka's task ends by it, and the worker looks at
+                `ConversationsApp.unseen`.
+        """
+        subscribed = {topic for member in member_metadata.values() for topic in member.subscription}
+        unseen = sorted(name for name in subscribed if not cluster.partitions_for_topic(name))
+        cast(ConversationsApp, self.app).unseen = unseen
+        if unseen:
+            raise Unavailable(f"Kafka did not show {', '.join(unseen)}")
+        return super().assign(cluster, member_metadata)
 
 
 class _Consumer(driver.Consumer):

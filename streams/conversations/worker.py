@@ -128,6 +128,8 @@ class _Watch:
         """Return why the app should end, None while it should not."""
         if self._app.crashed:
             return self._app.crash_reason or Unavailable("Faust crashed")
+        if self._app.unseen:
+            return Unavailable(f"Kafka did not show {', '.join(self._app.unseen)}")
         now_s = time.monotonic()
         if self._app.rebalancing or self._app.in_recovery or not self._app.started:
             left = cast(TableManager, self._app.tables).recovery.active_remaining_total()

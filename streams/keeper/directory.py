@@ -72,6 +72,11 @@ class Directory:
         with self._lock:
             return (org, kind, id) in self._entries
 
+    def value_of(self, org: str, kind: str, id: str) -> Mapping[str, str] | None:
+        """Return what an entry that stands has set."""
+        with self._lock:
+            return self._entries.get((org, kind, id))
+
     def org_of(self, token: str) -> str | None:
         """Return the org of a token, None for one that is not known.
 
@@ -97,6 +102,11 @@ def missing(
         yield entry(org, "project", project.project, value)
     if known is not None and not directory.has(org, "credential", known.id):
         yield entry(org, "credential", known.id, {"sha256": known.sha256, "role": "producer"})
+
+
+def revocation(org: str, kind: str, id: str) -> dict[str, Any]:
+    """Return the body of the entry that ends another."""
+    return {**entry(org, kind, id, {"revoked": "1"}), "value": {}, "revoked": True}
 
 
 def entry(org: str, kind: str, id: str, value: Mapping[str, str]) -> dict[str, Any]:

@@ -5,6 +5,8 @@
 | `POST /v1/create` | admin | `org, project, credential: {id, sha256}` | `org, project, created` |
 | `POST /v1/mint` | admin | `{}` | `days, short` |
 | `POST /v1/puncture` | admin | `org, project, targets` | `punctures` |
+| `POST /v1/apikeys` | admin | `org, id, sha256, project, role[, expires_at_us]` | `org, id` |
+| `POST /v1/apikeys/revoke` | admin | `org, id` | `org, id` |
 | `POST /v1/grant` | an org's | `{}` | the grant (secret) |
 | `GET /health` | anyone | | `ok` |
 
@@ -21,6 +23,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from streams.keeper.apikeys import read_id, read_key
 from streams.keeper.directory import Known
 from streams.keeper.partition import Fenced
 from streams.keeper.service import Keeper
@@ -62,6 +65,8 @@ class Door:
         app.router.add_post("/v1/create", self._create)
         app.router.add_post("/v1/mint", self._mint)
         app.router.add_post("/v1/puncture", self._puncture)
+        app.router.add_post("/v1/apikeys", self._create_key)
+        app.router.add_post("/v1/apikeys/revoke", self._revoke_key)
         app.router.add_post("/v1/grant", self._grant)
         return app
 
@@ -109,6 +114,20 @@ class Door:
         targets = [Target.from_json(target) for target in named]
         results = await self.write(lambda: self.keeper.puncture(org, project, targets))
         return _json({"punctures": [result.to_json() for result in results]})
+
+    async def _create_key(self, request: web.Request) -> web.Response:
+        self._require_admin(request)
+        body = await _object(request)
+        org, key = require_id(_text(body, "org"), "org"), read_key(body)
+        await self.write(lambda: self.keeper.create_key(org, key))
+        return _json({"org": org, "id": key.id})
+
+    async def _revoke_key(self, request: web.Request) -> web.Response:
+        self._require_admin(request)
+        body = await _object(request)
+        org, id = require_id(_text(body, "org"), "org"), read_id(body)
+        await self.write(lambda: self.keeper.revoke_key(org, id))
+        return _json({"org": org, "id": id})
 
     async def _grant(self, request: web.Request) -> web.Response:
         org = self.keeper.directory.org_of(_token(request))

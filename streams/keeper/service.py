@@ -1,16 +1,18 @@
-"""The keeper's work: create an org or project, mint, puncture, grant."""
+"""The keeper's work: create an org or project, mint, puncture, grant, set and revoke API keys."""
 
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from streams.keeper.apikeys import revoking, setting
 from streams.keeper.directory import Directory, Known, missing, records
 from streams.keeper.granting import org_grant
 from streams.keeper.minting import AHEAD_DAYS, SHORT_DAYS, OrgBook, minted_ahead, plan
 from streams.keeper.partition import KeyPartition
 from streams.keeper.puncturing import Result, plan_punctures
 from streams.keeper.state import Project
+from turnlog.apikeys import ApiKey
 from turnlog.errors import KeyUnavailable, Unavailable
 from turnlog.kafka import partition_of
 from turnlog.keys.grant import GRANT_SECONDS, Grant, day_of, now_us
@@ -108,6 +110,35 @@ class Keeper:
             for event in events:
                 self.directory.take(event.value)
         return bool(rows)
+
+    def create_key(self, org: str, key: ApiKey) -> None:
+        """Write an API key to the directory. A repeat changes nothing.
+
+        Raises:
+            NotFound: there is no such org, or no such project in it.
+            UsageError: the id is taken.
+            Fenced: another keeper has the org's partition.
+            Unavailable: Kafka does not answer.
+        """
+        self._enter(org, setting(self.directory, org, key))
+
+    def revoke_key(self, org: str, id: str) -> None:
+        """Write to the directory that an API key holds no longer.
+
+        Raises:
+            NotFound: the org has no such key.
+            Fenced: another keeper has the org's partition.
+            Unavailable: Kafka does not answer.
+        """
+        self._enter(org, revoking(self.directory, org, id))
+
+    def _enter(self, org: str, entries: list[dict[str, Any]]) -> None:
+        if not entries:
+            return
+        events = records(entries, self.clock_us())
+        self._of(org).ready().write([], events)
+        for event in events:
+            self.directory.take(event.value)
 
     def _missing_rows(self, partition: KeyPartition, wanted: Project) -> list[Row]:
         rows: list[Row] = []
