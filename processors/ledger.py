@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from processors.intervals import holes
+from processors.intervals import holes, joined
 from turnlog.events import common_fields
 
 # A log that repeats more than this is listed in part and counted in full.
@@ -56,7 +56,7 @@ class Ranges:
     @property
     def count(self) -> int:
         """How many numbers."""
-        return sum(last - first + 1 for first, last in self)
+        return _count(self)
 
     @property
     def top(self) -> int:
@@ -78,11 +78,19 @@ class Lane(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """What a producer said last of one of its lanes: `ledger.mark`."""
+    """What a producer said last of one of its lanes: `ledger.mark`.
+
+    Attributes:
+        acked_seq: up to here all are in the log, or refused.
+        closed: nothing follows.
+        at_us: when it was said.
+        refused: numbers that need not be in the log, as ranges: their senders were told.
+    """
 
     acked_seq: int
     closed: bool
     at_us: int
+    refused: tuple[tuple[int, int], ...] = ()
 
 
 class Numbered(NamedTuple):
@@ -190,6 +198,7 @@ class Found(NamedTuple):
 
     Attributes:
         sent: numbers that are known to have been given out.
+        refused: those of them whose senders were told that they would not be written.
         in_log: numbers in the log.
         unchecked: acknowledged numbers that retention may have removed.
         holes: what is missing.
@@ -197,6 +206,7 @@ class Found(NamedTuple):
     """
 
     sent: int
+    refused: int
     in_log: int
     unchecked: int
     holes: list[Hole]
@@ -214,7 +224,7 @@ def judge(
         floors: the lowest number that can be asked for, in lanes whose log does not reach back to
             their beginning.
     """
-    found = Found(0, 0, 0, [], [])
+    found = Found(0, 0, 0, 0, [], [])
     for lane in sorted(marks.keys() | seen.keys()):
         found = _add(found, lane, marks.get(lane), seen.get(lane, Ranges()), floors.get(lane, 0))
     return found
@@ -222,15 +232,22 @@ def judge(
 
 def _add(found: Found, lane: Lane, mark: Mark | None, seen: Ranges, floor: int) -> Found:
     acked = mark.acked_seq if mark else -1
-    found.holes.extend(Hole(lane, *hole) for hole in seen.holes(floor, acked))
+    refused = mark.refused if mark else ()
+    known = joined((*seen, *refused))
+    found.holes.extend(Hole(lane, *hole) for hole in holes(known, floor, acked))
     if mark is None or not mark.closed:
-        unseen = sum(b - a + 1 for a, b in seen.holes(max(acked + 1, floor), seen.top))
+        unseen = _count(holes(known, max(acked + 1, floor), seen.top))
         found.tails.append(Tail(lane, acked, seen.top, unseen))
     return found._replace(
         sent=found.sent + max(acked, seen.top) + 1,
+        refused=found.refused + _count(joined(refused)),
         in_log=found.in_log + seen.count,
-        unchecked=found.unchecked + sum(b - a + 1 for a, b in seen.holes(0, min(floor - 1, acked))),
+        unchecked=found.unchecked + _count(holes(known, 0, min(floor - 1, acked))),
     )
+
+
+def _count(ranges: Iterable[tuple[int, int]]) -> int:
+    return sum(last - first + 1 for first, last in ranges)
 
 
 def numbered(value: bytes | None) -> Numbered:

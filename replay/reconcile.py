@@ -132,7 +132,8 @@ def read_marks(config: Config) -> dict[Lane, Mark]:
             body = decode(message.value() or b"").body
             names = ("producer_id", "producer_epoch", "topic", "partition")
             lane = Lane(*(body[name] for name in names))
-            mark = Mark(body["acked_seq"], body["closed"], body["occurred_at_us"])
+            refused = tuple((each["first"], each["last"]) for each in body["refused"])
+            mark = Mark(body["acked_seq"], body["closed"], body["occurred_at_us"], refused)
         except (DecodeError, KeyError):
             continue  # no mark: it says nothing of any lane
         marks[lane] = mark
@@ -342,6 +343,7 @@ def as_json(report: Report) -> dict[str, Any]:
     conflicts = [_again(a) for a in report.conflicts[:LISTED]]
     return {
         "sent": report.numbers.sent,
+        "given_up": report.numbers.refused,
         "in_kafka": report.numbers.in_log,
         "views": {name: sums._asdict() for name, sums in report.views.items()},
         "gaps": gaps,

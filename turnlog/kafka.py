@@ -17,27 +17,24 @@ from confluent_kafka.admin import AdminClient
 
 from turnlog.config import Config
 from turnlog.errors import Unavailable
-
-REMARK_EVERY_S = 10.0
-"""How often librdkafka may say the same thing: it wrote 20 lines a second of a broker away."""
+from turnlog.seldom import Seldom
 
 
 class SeldomRepeated(logging.Filter):
-    """Lets a remark of librdkafka pass once in a while, told by its facility and client."""
+    """Lets a remark of librdkafka pass once in a while, told by its facility and client.
+
+    It writes 20 lines a second of a broker that is away.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._said_s: dict[tuple[object, ...], float] = {}
+        self._seldom = Seldom()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Say whether it is long enough since the last remark of its kind."""
-        now_s = time.monotonic()
         # librdkafka's logger is called with facility, client and text.
-        kind = record.args[:2] if isinstance(record.args, tuple) else (record.msg,)
-        due = now_s - self._said_s.get(kind, -REMARK_EVERY_S) >= REMARK_EVERY_S
-        if due:
-            self._said_s[kind] = now_s
-        return due
+        kind = record.args[:2] if isinstance(record.args, tuple) else record.msg
+        return self._seldom.due(kind)
 
 
 logger = logging.getLogger(__name__)

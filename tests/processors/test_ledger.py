@@ -32,6 +32,13 @@ def test_what_is_acknowledged_and_not_in_the_log_is_a_hole() -> None:
     assert (found.sent, found.in_log, found.tails) == (6, 3, [])
 
 
+def test_what_its_sender_was_told_is_not_written_is_no_hole() -> None:
+    mark = Mark(5, True, 0, ((2, 3), (7, 2**62)))
+    found = judge({LANE: mark}, {LANE: Ranges([0, 1, 4])}, {})
+    assert found.holes == [Hole(LANE, 5, 5)]
+    assert (found.sent, found.in_log, found.tails) == (6, 3, [])
+
+
 def test_above_the_last_mark_of_a_producer_that_did_not_close_nothing_is_known() -> None:
     found = judge({LANE: Mark(1, False, 0)}, {LANE: Ranges([0, 1, 2, 5])}, {})
     assert found.holes == []

@@ -27,7 +27,7 @@ from turnlog.errors import SpoolFull, TooLarge, TurnlogError, Unavailable
 from turnlog.events import Headers, event_id_of, marked_may_repeat
 from turnlog.ids import new_id
 from turnlog.kafka import producer_settings
-from turnlog.producer.large import FRAME, Objects, carried, without
+from turnlog.producer.large import FRAME, Objects, frame_is_out, without
 from turnlog.producer.ledger import TOPIC as LEDGER
 from turnlog.producer.ledger import marks
 from turnlog.producer.transport import (
@@ -40,6 +40,7 @@ from turnlog.producer.transport import (
     Sent,
     State,
 )
+from turnlog.seldom import Seldom
 from turnlog.spool import CHUNKS, LANES, Read, Spool, Spooled, Stream
 
 logger = logging.getLogger(__name__)
@@ -101,6 +102,7 @@ class Ladder(KafkaTransport):
             asyncio.create_task(self._mark(), name="turnlog-ledger"),
         ]
         self._marked: dict[Lane, int] = {}
+        self._seldom = Seldom()
         if any(spool.events.values()):
             self._wake.set()
 
@@ -177,6 +179,7 @@ class Ladder(KafkaTransport):
         headers: Headers,
         seq: int,
         future: asyncio.Future[Position],
+        sent: Sent | None = None,
     ) -> None:
         name = lane_of(lane.topic)
         value, at_us = marked_may_repeat(value), time.time_ns() // 1000
@@ -192,6 +195,7 @@ class Ladder(KafkaTransport):
             error = written.exception()
             if error is not None:
                 self._forget(stream)
+                self._not_kept(lane, seq, sent)
             if error is not None or self._failing:
                 self._failing = error is not None
                 self._rung = _refusing(name) if error else "spool"
@@ -209,8 +213,15 @@ class Ladder(KafkaTransport):
 
     def _keep(self, sent: Sent) -> None:
         """Write to the disk what Kafka has been given."""
-        self._put(sent.lane, sent.key, sent.value, sent.headers, sent.seq, sent.future)
+        self._put(sent.lane, sent.key, sent.value, sent.headers, sent.seq, sent.future, sent)
         sent.kept = True
+
+    def _not_kept(self, lane: Lane, seq: int, sent: Sent | None) -> None:
+        """Say what becomes of a number whose record the disk refused after all."""
+        if sent is None or (sent.decided and not sent.delivered):
+            lane.gave_up(seq)
+        elif sent is not None:
+            sent.kept = False  # Kafka may still take it, or give up on it
 
     def _shed(self, future: asyncio.Future[Position], error: BaseException) -> None:
         self.spool.note_shed(CHUNKS)
@@ -234,9 +245,8 @@ class Ladder(KafkaTransport):
 
     def _spool_late(self, limit_s: float) -> None:
         if not self._down:
-            logger.warning(
-                "Kafka has not answered for %.1f s: events go to the disk", self._after_s
-            )
+            silence = f"Kafka has not answered for {self._after_s:.1f} s: events go to the disk"
+            self._say_seldom(silence)
         self._down = True
         while self._watched and self._watched[0].at_s < limit_s:
             sent = self._watched.popleft()
@@ -259,7 +269,11 @@ class Ladder(KafkaTransport):
         if sent.delivered and self._down:
             self._down = False
             self._rung = "spool"
-            logger.warning("Kafka answers again")
+            self._say_seldom("Kafka answers again")
+
+    def _say_seldom(self, text: str) -> None:
+        """Warn of a change, once in a while: a broker at its limit changes many times a minute."""
+        logger.log(logging.WARNING if self._seldom.due(text) else logging.DEBUG, "%s", text)
 
     def _undelivered(self, sent: Sent, error: TurnlogError) -> None:
         """Keep what Kafka gave up on, if it was not written to the disk before."""
@@ -356,7 +370,7 @@ class Ladder(KafkaTransport):
         sent = []
         held: list[Spooled] = []
         for n, record in enumerate(records):
-            if not await self._frame_is_out(record):
+            if not await frame_is_out(record.headers, self._objects):
                 held = records[n:]  # what follows may be of the same stream
                 break
             twin = self._twins.pop(event_id_of(record.value), None)
@@ -365,21 +379,6 @@ class Ladder(KafkaTransport):
             if twin is None or not twin.delivered:
                 sent.append((record, self._resent(record, own)))
         return [record for record, future in sent if not await _arrived(future)] + held
-
-    async def _frame_is_out(self, record: Spooled) -> bool:
-        """Put the frame that a record carries into S3; False while S3 is away."""
-        large = carried(record.headers)
-        if large is None:
-            return True
-        if self._objects is None:
-            logger.error("a large frame waits on the disk: this producer has no S3 address")
-            return False
-        try:
-            await asyncio.to_thread(self._objects.put, *large)
-        except Unavailable as error:
-            logger.warning("a large frame waits on the disk: %s", error)
-            return False
-        return True
 
     def _resent(self, record: Spooled, own: bool) -> asyncio.Future[Position]:
         lane = self.lane_at(record.topic, record.partition)

@@ -4,6 +4,7 @@ On its way such a record has its frame in two headers of its own, which Kafka ne
 is imported when the first one is put: the gateway wheel brings it as the extra `large`.
 """
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -109,3 +110,19 @@ class Objects:
                 raise Unavailable(f"S3 does not take a frame: {code}") from error
         except BotoCoreError as error:
             raise Unavailable(f"S3 does not answer: {type(error).__name__}") from error
+
+
+async def frame_is_out(headers: Headers, objects: Objects | None) -> bool:
+    """Put the frame that headers carry into S3; False while it has to wait."""
+    large = carried(headers)
+    if large is None:
+        return True
+    if objects is None:
+        logger.error("a large frame waits on the disk: this producer has no S3 address")
+        return False
+    try:
+        await asyncio.to_thread(objects.put, *large)
+    except Unavailable as error:
+        logger.warning("a large frame waits on the disk: %s", error)
+        return False
+    return True

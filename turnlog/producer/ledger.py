@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from turnlog.events import Record, record
 from turnlog.ids import event_id
+from turnlog.producer.output import ranges
 from turnlog.producer.transport import Lane
 
 TOPIC = "turnlog.ledger"
@@ -35,6 +36,7 @@ def marks(
                 "partition": lane.partition,
                 "acked_seq": lane.acked_seq,
                 "closed": closed and lane.acked_seq == lane.next_seq - 1,
+                "refused": ranges(lane.refused),
             },
         )
         for lane in lanes

@@ -29,6 +29,8 @@ POLL_S = 0.002
 # an outage this many come at once, and the loop is held for their 20 ms.
 QUEUE_RECORDS = 10_000
 UNKNOWN_OFFSET = -1
+# A mark names them all; a lane that refused more says no more than that it stands still.
+MAX_REFUSED = 10_000
 CHUNKS = "turnlog.run-chunks"
 # Of the 400 ms after which a chunk batch is late (DESIGN.md law 2).
 CHUNK_LINGER_MS = 50
@@ -79,16 +81,18 @@ class Lane:
         topic: the topic.
         partition: the partition.
         next_seq: `producer_seq` of the next record.
-        acked_seq: the highest up to which all are in Kafka; -1 where none is.
+        acked_seq: the highest up to which all are in Kafka or refused; -1 where none is.
+        refused: numbers of records that will never be in Kafka, as their senders were told.
     """
 
-    __slots__ = ("_early", "acked_seq", "next_seq", "partition", "topic")
+    __slots__ = ("_early", "acked_seq", "next_seq", "partition", "refused", "topic")
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
         self.partition = partition
         self.next_seq = 0
         self.acked_seq = -1
+        self.refused: list[int] = []
         self._early: set[int] = set()
 
     def acknowledged(self, seq: int) -> None:
@@ -100,6 +104,12 @@ class Lane:
         while self._early and self.acked_seq + 1 in self._early:
             self.acked_seq += 1
             self._early.discard(self.acked_seq)
+
+    def gave_up(self, seq: int) -> None:
+        """Take note that a record has a number and will never be in Kafka."""
+        if len(self.refused) < MAX_REFUSED:
+            self.refused.append(seq)
+            self.acknowledged(seq)
 
 
 class Transport(Protocol):
@@ -443,6 +453,8 @@ class KafkaTransport:
             sent.future.set_result(Position(lane.topic, lane.partition, known))
 
     def _undelivered(self, sent: Sent, error: TurnlogError) -> None:
+        if sent.seq >= 0:
+            sent.lane.gave_up(sent.seq)
         if not sent.future.done():
             sent.future.set_exception(error)
 

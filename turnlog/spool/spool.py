@@ -17,6 +17,7 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -40,6 +41,8 @@ _LOCK = "lock"
 _RESERVE = "reserve"
 _SHED = "shed.json"
 _STEP_S = 0.002
+# Far more than a process takes from making its folder to showing it.
+_BIRTH_S = 60.0
 # So often the thread looks whether the event loop was closed without closing the spool.
 _ORPHAN_S = 1.0
 # From here on a record is packed in the thread: 20 MB took the loop 40 ms.
@@ -121,6 +124,7 @@ class Spool:
 
     def _prepare(self, spool: Path) -> None:
         spool.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _remove_drafts(spool)
         own = lock(self._folder) if self._folder.exists() else _locked_from_birth(self._folder)
         if own is None:
             raise UsageError(f"spool {self._folder} is another process's")
@@ -372,6 +376,16 @@ def _locked_from_birth(folder: Path) -> int | None:
     held = lock(draft, create=True)
     draft.rename(folder)
     return held
+
+
+def _remove_drafts(spool: Path) -> None:
+    """Remove folders whose processes died before others could see them; they hold no event."""
+    for path in spool.glob(f".*/{_LOCK}"):
+        born_now = time.time() - path.stat().st_mtime < _BIRTH_S
+        if born_now or (held := lock(path.parent)) is None:
+            continue
+        _remove_empty(path.parent)
+        os.close(held)
 
 
 def _remove_empty(folder: Path) -> None:

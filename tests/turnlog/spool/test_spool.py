@@ -1,6 +1,7 @@
 """The spool's folder: what is on the disk when, who may have it, what happens when it is full."""
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -91,6 +92,16 @@ async def test_a_process_that_lives_keeps_its_folder(tmp_path: Path) -> None:
     assert await second.adopt_dead() == {("runs", b"acme/c1"): 1}
     assert await all_of(second, "runs") == [RECORD]
     await second.close()
+
+
+async def test_a_folder_that_nobody_ever_saw_goes_away(tmp_path: Path) -> None:
+    for name in (".dead", ".born"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "lock").touch()
+    os.utime(tmp_path / ".dead" / "lock", (0, 0))
+    spool = await Spool.open(tmp_path, "mine")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".born", "mine"]
+    await spool.close()
 
 
 async def test_at_its_bound_chunks_find_no_room_and_others_do(tmp_path: Path) -> None:
