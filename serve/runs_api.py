@@ -95,13 +95,16 @@ def run_content(config: Config, org: str, run: str, which: Which = "response") -
     return stored if isinstance(stored, bytes) else str(stored).encode()
 
 
-def run_summary(config: Config, org: str, run: str) -> dict[str, Any]:
+def run_summary(
+    config: Config, org: str, run: str, *, project: str | None = None
+) -> dict[str, Any]:
     """Return what a list shows of a run, with its output per choice; raises as `run_content`.
 
     The output is what the terminal event holds, `[{index, text, …}]`; empty while it is running.
-    `usage_reason` says why the usage is unknown, null where it is known.
+    `usage_reason` says why the usage is unknown, null where it is known. With a project, a run of
+    another one is not found.
     """
-    found = find_run(config, org, run)
+    found = find_run(config, org, run, project=project)
     row = found.row | {"usage_reason": found.usage_reason}
     if found.row["status"] == "running":
         _require_alive(config, org, found)
@@ -124,8 +127,8 @@ def printable(value: Any) -> Any:
     return value
 
 
-def find_run(config: Config, org: str, run: str) -> Run:
-    """Return one run, called by its id or by what its client called it.
+def find_run(config: Config, org: str, run: str, *, project: str | None = None) -> Run:
+    """Return one run, called by its id or by what its client called it; of any project or of one.
 
     Raises:
         NotFound: missing, or another org's.
@@ -134,7 +137,7 @@ def find_run(config: Config, org: str, run: str) -> Run:
     if not is_id(org) or not credential_path(config, org).exists():
         raise _not_found(run)
     credential_of(config, org)
-    for found in _runs(config, org, run=identified(config, org, "run", run)):
+    for found in _runs(config, org, run=identified(config, org, "run", run), project=project):
         return found
     raise _not_found(run)
 

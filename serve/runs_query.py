@@ -112,7 +112,8 @@ _USAGE = f"""
             sumIf(sign, quality = 'estimated') > 0, 'estimated', 'unknown') AS known,
         if(sumIf(sign, {_KNOWN} AND isNull(cost_nano_usd)) != 0, NULL,
             sumIf(sign * cost_nano_usd, {_KNOWN})) AS cost,
-        maxIf(reason, quality = 'unknown') AS why, {_SUMS}
+        maxIf(reason, quality = 'unknown') AS unread,
+        if(unread = '', maxIf(reason, sign = -1), unread) AS why, {_SUMS}
     FROM {{database}}.usage
     WHERE org = {{{{org:String}}}}{{narrowed}} AND type IN ('usage.recorded', 'usage.corrected')
     GROUP BY run"""

@@ -45,6 +45,9 @@ class Config(BaseModel):
     pack_max_age_s: float = Field(2.0, gt=0, description="an ingest object is cut at this age")
     pack_max_bytes: int = Field(64 << 20, gt=0)
     retention_class: str = "standard"
+    credential: Path | None = Field(
+        None, description="credential file of a process that names none; empty: that of org local"
+    )
     spool: Path | None = Field(None, description="folder of the producers' disk spool")
     spool_after_ms: int = Field(400, gt=0, description="silence of Kafka that sends events there")
     spool_max_bytes: int = Field(1 << 30, gt=0, description="of one process's disk spool")
@@ -52,7 +55,16 @@ class Config(BaseModel):
         20.0, gt=0, description="of log time after the last sign of life ends a run"
     )
     tick_s: float = Field(5.0, gt=0, description="between the ticks that make log time pass")
+    client_idle_s: float = Field(
+        10.0, gt=0, description="silence of an HTTP client after which its runs look abandoned"
+    )
     checkpoint_s: float = Field(60.0, gt=0, description="between checkpoints of the open runs")
+    drain_s: float = Field(30.0, ge=0, description="open requests may take at a server's end")
+    oidc_issuer: str = Field("", description="issuer of bearer tokens for people; empty: none")
+    oidc_audience: str = Field("", description="what its tokens must be for")
+    oidc_jwks: str = Field("", description="http(s) address or file of the issuer's keys")
+    oidc_org_claim: str = Field("turnlog_org", description="claim that names the org")
+    oidc_role_claim: str = Field("turnlog_role", description="claim that names the role")
 
     @field_validator("home")
     @classmethod

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from turnlog.apikeys import Role, key_digest, key_id, new_key
 from turnlog.config import Config
 from turnlog.errors import KeyUnavailable, NotFound, Unavailable, UsageError
 from turnlog.ids import require_id
@@ -192,6 +193,43 @@ def puncture(
         "punctures"
     ]
     return punctures
+
+
+def create_apikey(
+    config: Config, org: str, project: str, role: Role, expires_at_us: int = 0
+) -> str:
+    """Make an API key and have the keeper write down its digest; nobody can show the key again.
+
+    Args:
+        config: where the keeper is.
+        org: whose data it opens.
+        project: that it is bound to.
+        role: what it may do.
+        expires_at_us: UTC microseconds; 0: never.
+
+    Raises:
+        UsageError: there is no admin credential here, or an id is not one.
+        NotFound: there is no such org or project.
+        Unavailable: the keeper does not answer: whether the key holds is not known.
+    """
+    key = new_key()
+    named = {"org": require_id(org, "org"), "project": require_id(project, "project")}
+    body = {**named, "id": key_id(key), "sha256": key_digest(key), "role": role}
+    admin = load_credential(config.credentials / ADMIN_FILE)
+    _post(config, "/v1/apikeys", admin, {**body, "expires_at_us": expires_at_us})
+    return key
+
+
+def revoke_apikey(config: Config, org: str, id: str) -> None:
+    """Have the keeper write down that an API key holds no longer.
+
+    Raises:
+        UsageError: there is no admin credential here, or the id is none.
+        NotFound: the org has no such key.
+        Unavailable: the keeper does not answer: whether it is revoked is not known.
+    """
+    admin = load_credential(config.credentials / ADMIN_FILE)
+    _post(config, "/v1/apikeys/revoke", admin, {"org": require_id(org, "org"), "id": id})
 
 
 def fetch_grant(config: Config, credential: Credential) -> Grant:

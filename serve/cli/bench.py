@@ -13,6 +13,7 @@ from turnlog.config import load
 from turnlog.errors import UsageError
 
 _PATHS = ("producer-event", "producer-run", "usage-sink")
+_DOORS = ("http", "openai", "anthropic", "proxy")
 _KEYS_PATHS = ("keys-run", "keys-reader-start")
 
 
@@ -84,6 +85,25 @@ def producer(case_s: float, gone_s: float, sizes: tuple[int, ...], as_json: bool
     asyncio.run(module.measure(load(), say, case_s, gone_s, sizes or module.CHUNK_BYTES))
     if lines:
         table([line._asdict() for line in lines], list(module.Line._fields))
+
+
+@bench.command()
+@click.option("--door", "names", multiple=True, type=click.Choice(_DOORS), help="only this door")
+@click.option("--json", "as_json", is_flag=True, help="print one JSON object a line")
+def doors(names: tuple[str, ...], as_json: bool) -> None:
+    """Measure each door beside the bare thing that it stands in for.
+
+    The HTTP door beside the in-process producer, wrapped clients beside bare ones, the proxy beside
+    a bare pass-through. docs/performance.md says how.
+
+    Example: turnlog bench doors --door http --json
+    """
+    lines = _module("bench.doors").doors(load(), names)
+    if as_json:
+        for line in lines:
+            _json_tuple(line)
+        return
+    table([line._asdict() for line in lines], list(_module("bench.doors_line").Line._fields))
 
 
 def _json_tuple(line: Any) -> None:

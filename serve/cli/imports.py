@@ -21,21 +21,23 @@ SHOWN = 10
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--org", default="local", show_default=True, help="org to import for")
 @click.option("--project", default="default", show_default=True, help="project of that org")
+@click.option("--again", is_flag=True, help="book usage that an earlier import could not read")
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object")
-def import_(file: Path, org: str, project: str, as_json: bool) -> None:
+def import_(file: Path, org: str, project: str, again: bool, as_json: bool) -> None:
     """Import recorded exchanges with providers.
 
-    FILE has one exchange a line; docs/providers.md describes its form.
+    FILE has one exchange a line, or is a HAR; docs/providers.md describes both.
 
-    Importing a file again adds nothing. A line that cannot be read is listed as rejected and the
-    rest goes on; the exit code is then 1.
+    Importing a file again adds nothing. With --again, what an earlier import stored without
+    understanding it is read anew: its usage is booked in the run that is there. A line that cannot
+    be read is listed as rejected and the rest goes on; the exit code is then 1.
 
     Example: turnlog import samples/exchanges.jsonl --org local
     """
     from serve.importer import import_file
 
     with _progress(file.name) as on_progress:
-        report = import_file(load(), file, org, project, on_progress)
+        report = import_file(load(), file, org, project, on_progress, again)
     if as_json:
         json_line(report.as_dict())
     else:
@@ -63,6 +65,8 @@ def _print(report: "Report") -> None:
         f"{report.exchanges} exchanges: {report.runs} runs written, {report.already} there already,"
         f" {report.erased} erased, {report.rejected.count} rejected"
     )
+    if report.read_again:
+        click.echo(f"read again: {report.read_again} runs have their usage now")
     for title, counts in (("status", report.by_status), ("usage", report.usage)):
         click.echo(f"{title}: " + ", ".join(f"{n} {name}" for name, n in counts.items() if n))
     if report.no_usage:

@@ -1,20 +1,13 @@
 """What a route is: method, path, who may call it, what it does, how it is described."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 from aiohttp import web
 
+from turnlog.apikeys import Role
 
-class Role(StrEnum):
-    """What a caller may be in its org."""
-
-    PRODUCER = "producer"
-    VIEWER = "viewer"
-    EDITOR = "editor"
-    AUDITOR = "auditor"
-    ADMIN = "admin"
+__all__ = ["Caller", "Handler", "OpenHandler", "OpenRoute", "Role", "Route"]
 
 
 class Caller(NamedTuple):

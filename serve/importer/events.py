@@ -4,7 +4,7 @@ Natural ids are `{the line's id}/{place}`, so the same line always gives the sam
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from turnlog.ids import client_id, event_id, shaped
@@ -34,6 +34,36 @@ class Scope:
 
     def __repr__(self) -> str:
         return f"Scope({self.org}/{self.project})"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a source says beyond the exchange itself; a recorded line says nothing of it.
+
+    Attributes:
+        began_us: when the request went out, UTC microseconds; None: not said.
+        ended_us: when the answer was whole; None: the time of the import stands in.
+        ttft_us: from the request to the first token, microseconds.
+        total_us: from the request to the end, microseconds.
+        user: who acts, as an id.
+        place: of the conversation's two turns, their turn_seq; None: the line's own `n` decides.
+        describes: region and versions, in their shapes.
+        trace: correlation_id and traceparent.
+        replaced: values that are stored as ids or as `other`, for the frame.
+    """
+
+    began_us: int | None = None
+    ended_us: int | None = None
+    ttft_us: int | None = None
+    total_us: int | None = None
+    user: str = ""
+    place: int | None = None
+    describes: Mapping[str, Any] = field(default_factory=dict)
+    trace: Mapping[str, str] = field(default_factory=dict)
+    replaced: Mapping[str, str] = field(default_factory=dict)
+
+
+NOTHING_TOLD = Told()
 
 
 class Event(NamedTuple):
@@ -72,14 +102,16 @@ def conversation_created(exchange: Exchange, ids: Ids, scope: Scope) -> Event:
     """Return the event that begins a line's conversation; all lines of a file give the same."""
     file = exchange.source.file
     own = {"source_ref": shaped(file)}
-    body = {"conversation": ids.conversation, **_common(scope), **own}
+    body = {"conversation": ids.conversation, **_common(scope, NOTHING_TOLD), **own}
     natural = (scope.org, ids.conversation, "conversation.created", f"{file}/0")
     return Event("conversation.created", body | {"event_id": event_id(*natural)})
 
 
-def events_of(exchange: Exchange, ids: Ids, scope: Scope) -> Iterator[Event]:
+def events_of(
+    exchange: Exchange, ids: Ids, scope: Scope, told: Told = NOTHING_TOLD
+) -> Iterator[Event]:
     """Yield a line's events in the order in which they are written; the usage comes after all."""
-    run = _RunEvents(exchange, ids, scope)
+    run = _RunEvents(exchange, ids, scope, told)
     yield run.created()
     if ids.conversation:
         if exchange.message is not None:
@@ -89,9 +121,11 @@ def events_of(exchange: Exchange, ids: Ids, scope: Scope) -> Iterator[Event]:
     yield run.terminal()
 
 
-def usage_recorded(exchange: Exchange, usage: Usage, ids: Ids, scope: Scope) -> Event:
+def usage_recorded(
+    exchange: Exchange, usage: Usage, ids: Ids, scope: Scope, told: Told = NOTHING_TOLD
+) -> Event:
     """Return the event that books a line's usage, and with which the line is complete."""
-    run = _RunEvents(exchange, ids, scope)
+    run = _RunEvents(exchange, ids, scope, told)
     counted = usage.quality == "measured"
     own = {
         **run.describes(exchange.model),
@@ -106,15 +140,33 @@ def usage_recorded(exchange: Exchange, usage: Usage, ids: Ids, scope: Scope) -> 
     return run.event("usage.recorded", _USAGE, own)
 
 
+def usage_corrected(
+    exchange: Exchange, usage: Usage, ids: Ids, scope: Scope, told: Told = NOTHING_TOLD
+) -> Event:
+    """Return the event that books usage which an earlier reading did not understand.
+
+    What it corrects is unknown and counts nothing, so it takes nothing back.
+    """
+    recorded = usage_recorded(exchange, usage, ids, scope, told).body
+    natural = f"{exchange.source.id}/again"
+    own = {
+        "event_id": event_id(scope.org, ids.run, "usage.corrected", natural),
+        "corrects": recorded["event_id"],
+        "reason": "read_again",
+    }
+    return Event("usage.corrected", {**recorded, **own})
+
+
 class _RunEvents:
     """Makes the events of one line's run and turns."""
 
-    def __init__(self, exchange: Exchange, ids: Ids, scope: Scope) -> None:
+    def __init__(self, exchange: Exchange, ids: Ids, scope: Scope, told: Told) -> None:
         self._exchange = exchange
         self._ids = ids
         self._scope = scope
+        self._told = told
         self._output = Output()
-        self._common = _common(scope) | {
+        self._common = _common(scope, told) | {
             "conversation": ids.conversation,
             "run": ids.run,
             "turn": ids.answer,
@@ -132,16 +184,30 @@ class _RunEvents:
         natural = f"{self._exchange.source.id}/{place}"
         identity = event_id(self._scope.org, self._ids.run, type, natural)
         body = {**self._common, **own, "event_id": identity}
-        subject = Subject(self._scope.org, "", self._ids.conversation, self._ids.run, key)
+        org, user = self._scope.org, self._told.user
+        subject = Subject(org, user, self._ids.conversation, self._ids.run, key)
         return Event(type, body, content, subject if content else None)
 
     def describes(self, model: str) -> dict[str, str]:
         return {"provider": shaped(self._exchange.source.provider), "model": shaped(model)}
 
+    def began(self) -> dict[str, int]:
+        """Return the time of what stands before the answer, where it is known."""
+        at_us = self._told.began_us
+        return {} if at_us is None else {"occurred_at_us": at_us}
+
+    def turn_seq(self, place: int) -> int:
+        """Return the turn_seq of the line's input (1) or answer (2)."""
+        if self._told.place is not None:
+            return self._told.place + place
+        return 2 * self._exchange.source.n + place
+
     def created(self) -> Event:
         source = self._exchange.source
         own = {
             **self.describes(self._exchange.request_model),
+            **self._told.describes,
+            **self.began(),
             "source_ref": shaped(source.id),
             "streaming": source.streaming,
         }
@@ -156,7 +222,8 @@ class _RunEvents:
                 provider=source.provider,
                 model=self._exchange.request_model,
                 file=source.file,
-            ),
+            )
+            | dict(self._told.replaced),
         }
         return self.event("run.created", _CREATED, own, _filled(content, "request"), "q")
 
@@ -164,24 +231,25 @@ class _RunEvents:
         message, ids, org = self._exchange.message, self._ids, self._scope.org
         assert message is not None
         natural = f"{self._exchange.source.id}/{_INPUT}"
-        own = {
+        own = self.began() | {
             "conversation": ids.conversation,
             "turn": ids.input,
             "role": message.role,
             "name": shaped(message.name),
-            "import_seq": 2 * self._exchange.source.n + 1,
+            "import_seq": self.turn_seq(1),
             "event_id": event_id(org, ids.conversation, "turn.appended", natural),
         }
         source = _replaced(name=message.name)
         content = _filled({"text": message.text, "raw": message.raw, "source": source}, "text")
-        subject = Subject(org, "", ids.conversation, ids.input, "t")
-        return Event("turn.appended", _common(self._scope) | own, content, subject)
+        subject = Subject(org, self._told.user, ids.conversation, ids.input, "t")
+        body = _common(self._scope, self._told) | own
+        return Event("turn.appended", body, content, subject)
 
     def answer(self) -> Event:
-        own = {
+        own = self.began() | {
             "role": "assistant",
             "answer_run": self._ids.run,
-            "import_seq": 2 * self._exchange.source.n + 2,
+            "import_seq": self.turn_seq(2),
             "writer_epoch": 0,
         }
         return self.event("turn.appended", _ANSWER, own)
@@ -199,6 +267,9 @@ class _RunEvents:
         exchange = self._exchange
         own = {
             **self.describes(exchange.model),
+            **self._told.describes,
+            "ttft_us": self._told.ttft_us,
+            "total_us": self._told.total_us,
             "status": exchange.status,
             "finish_reason": shaped(exchange.finish_reason),
             "error_code": exchange.error_code,
@@ -215,13 +286,16 @@ class _RunEvents:
         return self.event(f"run.{exchange.status}", _TERMINAL, own, _filled(content, "response"))
 
 
-def _common(scope: Scope) -> dict[str, Any]:
+def _common(scope: Scope, told: Told) -> dict[str, Any]:
+    timed = told.ended_us is not None
     return {
         "org": scope.org,
         "project": scope.project,
-        "occurred_at_us": scope.at_us,
-        "time_basis": "import",
+        "user": told.user,
+        "occurred_at_us": told.ended_us if timed else scope.at_us,
+        "time_basis": "event" if timed else "import",
         "may_repeat": True,
+        **told.trace,
     }
 
 

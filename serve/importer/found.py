@@ -38,6 +38,12 @@ WHERE org = {{org:String}} AND conversation IN {{conversations:Array(String)}}
   AND response_ref IN {{refs:Array(String)}} AND quality = 'measured'
 """
 
+_NOT_UNDERSTOOD = """
+SELECT run FROM {table} WHERE org = {{org:String}} AND run IN {{runs:Array(String)}}
+GROUP BY run
+HAVING countIf(reason = 'not_understood') > 0 AND countIf(quality = 'measured') = 0
+"""
+
 T = TypeVar("T")
 
 
@@ -81,18 +87,20 @@ class Views:
     Args:
         config: where ClickHouse is.
         org: the org's id.
+        patience_s: for how long it is asked again while it does not answer.
     """
 
-    def __init__(self, config: Config, org: str) -> None:
+    def __init__(self, config: Config, org: str, patience_s: float = PATIENCE_S) -> None:
         self._config = config
         self._org = org
+        self._patience_s = patience_s
         self._clickhouse: ClickHouse | None = None
 
     def runs(self, runs: Sequence[str]) -> dict[str, Known]:
         """Return what is known of each of these runs; those not begun are left out.
 
         Raises:
-            Unavailable: ClickHouse did not answer for two minutes.
+            Unavailable: ClickHouse did not answer for that long.
         """
         known: dict[str, Known] = {}
         for run, type_, *row in self._ask("runs", _RUNS, runs=list(runs)):
@@ -124,10 +132,18 @@ class Views:
             found.setdefault((conversation, ref), set()).add(run)
         return found
 
+    def not_understood(self, runs: Sequence[str]) -> set[str]:
+        """Return those runs whose usage nobody could read so far.
+
+        Raises:
+            Unavailable: see `runs`.
+        """
+        return {run for (run,) in self._ask("usage", _NOT_UNDERSTOOD, runs=list(runs))}
+
     def _ask(self, table: str, sql: str, **parameters: list[str]) -> list[tuple[Any, ...]]:
         if not all(parameters.values()):
             return []
-        return patiently(lambda: self._query(table, sql, parameters))
+        return patiently(lambda: self._query(table, sql, parameters), self._patience_s)
 
     def _query(self, table: str, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         if self._clickhouse is None:
@@ -136,13 +152,13 @@ class Views:
         return self._clickhouse.rows(sql.format(table=name), {"org": self._org, **parameters})
 
 
-def patiently(ask: Callable[[], T]) -> T:
+def patiently(ask: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
     """Ask until there is an answer, for two minutes at most.
 
     Raises:
         Unavailable: there was none.
     """
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     silent = True
     while True:
         try:
@@ -151,7 +167,7 @@ def patiently(ask: Callable[[], T]) -> T:
             if time.monotonic() >= deadline:
                 raise
             if silent:
-                logger.warning("%s; trying again for %d s", error, PATIENCE_S)
+                logger.warning("%s; trying again for %d s", error, patience_s)
         silent = False
         time.sleep(RETRY_S)
 

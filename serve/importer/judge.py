@@ -41,11 +41,16 @@ class Judge:
         config: where the parts are.
         grant: returns the keys of today; a long import outlives one grant.
         scope: for whom is written.
+        opens: whether content is opened at all; where not, other MACs are another line, and where
+            there is no key to compare them by, the same id is the same line.
     """
 
-    def __init__(self, config: Config, grant: Callable[[], Grant], scope: Scope) -> None:
+    def __init__(
+        self, config: Config, grant: Callable[[], Grant], scope: Scope, opens: bool = True
+    ) -> None:
         self._grant = grant
         self._scope = scope
+        self._opens = opens
         self._content = Content(config)
 
     def __enter__(self) -> "Judge":
@@ -59,33 +64,32 @@ class Judge:
     ) -> None:
         self._content.close()
 
-    def judge(self, events: list[Event], ids: Ids, known: Known | None) -> Verdict:
+    def judge(self, events: list[Event], ids: Ids, known: Known | None, user: str = "") -> Verdict:
         """Return what to do with a line of these events, given what the views have of it."""
         if known is not None and known.project != self._scope.project:
             return Verdict("rejected", "conflict")
         if any(event.content and frame_too_large(event.content) for event in events):
             return Verdict("rejected", "too_large")
         try:
-            return self._new(ids) if known is None else self._found(events, ids, known)
+            return self._new(ids, user) if known is None else self._found(events, ids, known, user)
         except Erased:
             return Verdict("erased")
 
-    def _new(self, ids: Ids) -> Verdict:
-        return Verdict(
-            "write", "", self._begin(ids, ids.run, "o"), self._begin(ids, ids.input, "t")
-        )
+    def _new(self, ids: Ids, user: str) -> Verdict:
+        run = self._begin(ids, user, ids.run, "o")
+        return Verdict("write", "", run, self._begin(ids, user, ids.input, "t"))
 
-    def _begin(self, ids: Ids, subject: str, kind: str) -> Locator:
+    def _begin(self, ids: Ids, user: str, subject: str, kind: str) -> Locator:
         return self._grant().begin(
             self._scope.org,
             self._scope.project,
-            user="",
+            user=user,
             conversation=ids.conversation,
             subject_id=subject,
             kind=kind,
         )
 
-    def _found(self, events: list[Event], ids: Ids, known: Known) -> Verdict:
+    def _found(self, events: list[Event], ids: Ids, known: Known, user: str) -> Verdict:
         created, terminal = events[0], events[-1]
         pairs = ((created, known.created), (terminal, known.terminal))
         if not all(self._same(event, stored, known) for event, stored in pairs if stored):
@@ -93,15 +97,15 @@ class Judge:
         if known.complete and known.created and known.terminal:
             return Verdict("already")
         try:
-            self._check_keys(ids, known.locator)
+            self._check_keys(ids, known.locator, user)
         except KeyUnavailable:
             # Begun on a day that no producer has keys of any more: its end cannot be sealed.
             return Verdict("rejected", "key_unavailable")
         return Verdict("write", "", known.locator, known.locator)
 
-    def _check_keys(self, ids: Ids, locator: Locator) -> None:
+    def _check_keys(self, ids: Ids, locator: Locator, user: str) -> None:
         for kind in "oq":
-            subject = Subject(self._scope.org, "", ids.conversation, ids.run, kind)
+            subject = Subject(self._scope.org, user, ids.conversation, ids.run, kind)
             self._grant().data_key(locator, subject)
 
     def _same(self, event: Event, stored: Stored, known: Known) -> bool:
@@ -115,8 +119,11 @@ class Judge:
             key = self._grant().data_key(known.locator, event.subject)
             if key.content_mac(pack(event.content)) == stored.mac:
                 return True
+            if not self._opens:
+                return False
         except KeyUnavailable:
-            pass
+            if not self._opens:
+                return True
         place = (self._scope.org, RUNS_TOPIC, stored.partition, stored.offset)
         held = self._content.open(*place)
         field = "request" if event.type == "run.created" else "response"

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from serve.importer.events import NOTHING_TOLD, Told
 from turnlog.errors import UsageError
 from turnlog.providers import BadLine, Source, read_source
 from turnlog.providers.json_text import NotJson, loads
@@ -22,6 +23,7 @@ class Line(NamedTuple):
         source: the exchange; None where the line is none.
         reason: why it is none.
         end: offset of the byte after it.
+        told: what the source says beyond the exchange.
     """
 
     number: int
@@ -29,6 +31,7 @@ class Line(NamedTuple):
     source: Source | None
     reason: str
     end: int
+    told: Told = NOTHING_TOLD
 
 
 def check_file(path: Path) -> int:

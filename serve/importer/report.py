@@ -37,6 +37,7 @@ class Report:
         runs: runs that were written.
         already: lines found in the views with the same content.
         erased: lines found under an erased key; nothing of them was written.
+        read_again: of those that were there already, lines whose usage is booked only now.
         by_status: runs that were written, by terminal status.
         usage: runs that were written, by the quality of their usage.
         no_usage: runs that were written with unknown usage, by the reason.
@@ -48,6 +49,7 @@ class Report:
     runs: int = 0
     already: int = 0
     erased: int = 0
+    read_again: int = 0
     by_status: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(
             ("completed", "failed", "cancelled", "interrupted"), 0
@@ -67,6 +69,7 @@ class Report:
             "runs": self.runs,
             "already": self.already,
             "erased": self.erased,
+            "read_again": self.read_again,
             "by_status": self.by_status,
             "usage": self.usage,
             "warnings": self.warnings.rows(),

@@ -20,9 +20,11 @@ from serve.importer.events import (
     conversation_created,
     events_of,
     ids_of,
+    usage_corrected,
     usage_recorded,
 )
 from serve.importer.found import Known, Views, patiently
+from serve.importer.har import is_har, read_entries
 from serve.importer.judge import Judge, Verdict
 from serve.importer.lines import Line, check_file, read_lines
 from serve.importer.plan import Plan
@@ -53,15 +55,17 @@ def import_file(
     org: str = "local",
     project: str = "default",
     on_progress: Progress = lambda share: None,
+    again: bool = False,
 ) -> Report:
     """Write the exchanges of a file into the log; what is there already is not written again.
 
     Args:
         config: where the parts are.
-        path: a file of one exchange a line, of any size.
+        path: a file of one exchange a line, of any size; or a HAR.
         org: for whom; its credential must be here.
         project: one of the org's.
         on_progress: called with the share of the work that is done, 0 to 1.
+        again: whether usage that an earlier import could not read is booked now.
 
     Returns:
         What was done with each line. A line that is wrong is rejected and the rest goes on.
@@ -71,11 +75,11 @@ def import_file(
         Unavailable: a part does not answer. What was written stays; a second import goes on.
     """
     check_file(path)
-    return asyncio.run(_import(config, path, org, project, on_progress))
+    return asyncio.run(_import(config, path, org, project, on_progress, again))
 
 
 async def _import(
-    config: Config, path: Path, org: str, project: str, on_progress: Progress
+    config: Config, path: Path, org: str, project: str, on_progress: Progress, again: bool
 ) -> Report:
     async with Producer.open(config, credential_of(config, org)) as producer:
         grant = producer.grant
@@ -86,7 +90,7 @@ async def _import(
             patiently, lambda: wait_for(config, ASKED, VIEWS_TIMEOUT_S)
         )
         with Judge(config, lambda: producer.grant, scope) as judge:
-            importer = _Import(producer, judge, Views(config, org), scope, on_progress)
+            importer = _Import(producer, judge, Views(config, org), scope, on_progress, again)
             importer.warn_of(behind)
             await importer.run(path)
         return importer.report
@@ -114,7 +118,13 @@ class _Import:
     """One import; its report grows as it goes."""
 
     def __init__(
-        self, producer: Producer, judge: Judge, views: Views, scope: Scope, on_progress: Progress
+        self,
+        producer: Producer,
+        judge: Judge,
+        views: Views,
+        scope: Scope,
+        on_progress: Progress,
+        again: bool,
     ) -> None:
         self.report = Report()
         self._producer = producer
@@ -122,6 +132,7 @@ class _Import:
         self._views = views
         self._scope = scope
         self._on_progress = on_progress
+        self._again = again
         self._plan = Plan()
         self._conversations: set[str] = set()
 
@@ -133,19 +144,22 @@ class _Import:
     async def run(self, path: Path) -> None:
         """Go through the file twice."""
         size = max(1, check_file(path))
-        for line in read_lines(path):
+        read = read_entries if is_har(path) else read_lines
+        for line in read(path):
             self._plan.add(line, self._read(line))
             self._on_progress(line.end / size / 3)
             await asyncio.sleep(0)
-        lines = read_lines(path)
+        lines = read(path)
         while window := list(islice(lines, WINDOW)):
             await self._window(window)
             self._on_progress((1 + 2 * window[-1].end / size) / 3)
         if not self._plan.lines:
-            self.report.rejected.add("line:1", "the file is empty")
+            empty = "the file is empty" if read is read_lines else "no call of a model"
+            self.report.rejected.add("line:1", empty)
 
     def _read(self, line: Line) -> Exchange | None:
-        return understand(line.source, at_us=self._scope.at_us) if line.source else None
+        at_us = self._scope.at_us if line.told.ended_us is None else line.told.ended_us
+        return understand(line.source, at_us=at_us) if line.source else None
 
     async def _window(self, lines: list[Line]) -> None:
         self.report.exchanges += len(lines)
@@ -155,6 +169,8 @@ class _Import:
         new = [(work, verdict) for work, verdict in judged if verdict.kind == "write"]
         decided = await self._booked(new)
         await self._write(decided)
+        if self._again:
+            await self._read_again([pair for pair in judged if pair[1].kind == "already"])
 
     def _works(self, lines: list[Line]) -> Iterator[_Work]:
         """Yield the lines that are exchanges of their own; the others are reported."""
@@ -164,7 +180,8 @@ class _Import:
                 self.report.rejected.add(line.id, line.reason)
             elif not self._plan.repeats(line):
                 ids = ids_of(exchange, self._scope)
-                yield _Work(line, exchange, ids, list(events_of(exchange, ids, self._scope)))
+                events = list(events_of(exchange, ids, self._scope, line.told))
+                yield _Work(line, exchange, ids, events)
             elif self._plan.same(line):
                 self.report.already += 1
             else:
@@ -221,8 +238,24 @@ class _Import:
 
     def _append_usage(self, decided: _Decided) -> "asyncio.Future[Position]":
         work = decided.work
-        event = usage_recorded(work.exchange, decided.usage, work.ids, self._scope)
+        told = work.line.told
+        event = usage_recorded(work.exchange, decided.usage, work.ids, self._scope, told)
         return self._send(event, decided.verdict.locator)
+
+    async def _read_again(self, there: list[tuple[_Work, Verdict]]) -> None:
+        """Book usage of runs that are there and whose form an earlier import did not know."""
+        read = [pair for pair in there if pair[0].exchange.usage.quality == "measured"]
+        runs = [work.ids.run for work, _ in read]
+        unread = await asyncio.to_thread(self._views.not_understood, runs)
+        left = [(work, verdict) for work, verdict in read if work.ids.run in unread]
+        decided = [d for d in await self._booked(left) if d.usage.quality == "measured"]
+        await _all([self._send(self._corrected(each), None) for each in decided])
+        self.report.read_again += len(decided)
+
+    def _corrected(self, decided: _Decided) -> Event:
+        work = decided.work
+        told = work.line.told
+        return usage_corrected(work.exchange, decided.usage, work.ids, self._scope, told)
 
     def _send(self, event: Event, locator: Locator | None) -> "asyncio.Future[Position]":
         return self._producer.append(event.type, event.body, event.content, event.subject, locator)

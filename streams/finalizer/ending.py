@@ -94,6 +94,16 @@ def end_of(lost: Lost, keys: KeySource) -> End:
     return End(record(RECORDED, _usage(lost, shown)), interrupted, dead)
 
 
+def output_of(lost: Lost, keys: KeySource) -> Output:
+    """Return what a run has shown, for who goes on with it; empty where its key was destroyed.
+
+    Raises:
+        KeyUnavailable: its keys cannot be derived now.
+    """
+    dead: list[Dead] = []
+    return _output(_key(keys, ENDED, lost.began.body), _of_the_run(lost, dead), dead)[0]
+
+
 def _key(keys: KeySource, type_: str, body: Mapping[str, Any]) -> DataKey | None:
     """Return the key of what a type of event of this run holds; None where there is none."""
     locator = Locator(body["key_tree"], body["key_day"], body["key_gen"])

@@ -23,7 +23,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from streams.keeper.apikeys import read_id, read_key
+from streams.keeper.calls import read_id, read_key, sha256_of, text
 from streams.keeper.directory import Known
 from streams.keeper.partition import Fenced
 from streams.keeper.service import Keeper
@@ -35,7 +35,6 @@ from turnlog.keys.targets import Target
 logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 4 << 20
-_HEX = frozenset("0123456789abcdef")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -91,8 +90,8 @@ class Door:
     async def _create(self, request: web.Request) -> web.Response:
         self._require_admin(request)
         body = await _object(request)
-        org = require_id(_text(body, "org"), "org")
-        project = require_id(_text(body, "project"), "project")
+        org = require_id(text(body, "org"), "org")
+        project = require_id(text(body, "project"), "project")
         known = _known(body.get("credential"))
         created = await self.write(lambda: self.keeper.create(org, project, known))
         return _json({"org": org, "project": project, "created": created})
@@ -106,8 +105,8 @@ class Door:
     async def _puncture(self, request: web.Request) -> web.Response:
         self._require_admin(request)
         body = await _object(request)
-        org = require_id(_text(body, "org"), "org")
-        project = require_id(_text(body, "project"), "project")
+        org = require_id(text(body, "org"), "org")
+        project = require_id(text(body, "project"), "project")
         named = body.get("targets")
         if not isinstance(named, list):
             raise UsageError("targets is not a list")
@@ -118,14 +117,14 @@ class Door:
     async def _create_key(self, request: web.Request) -> web.Response:
         self._require_admin(request)
         body = await _object(request)
-        org, key = require_id(_text(body, "org"), "org"), read_key(body)
+        org, key = require_id(text(body, "org"), "org"), read_key(body)
         await self.write(lambda: self.keeper.create_key(org, key))
         return _json({"org": org, "id": key.id})
 
     async def _revoke_key(self, request: web.Request) -> web.Response:
         self._require_admin(request)
         body = await _object(request)
-        org, id = require_id(_text(body, "org"), "org"), read_id(body)
+        org, id = require_id(text(body, "org"), "org"), read_id(body)
         await self.write(lambda: self.keeper.revoke_key(org, id))
         return _json({"org": org, "id": id})
 
@@ -163,21 +162,14 @@ async def _object(request: web.Request) -> Mapping[str, Any]:
     return body
 
 
-def _text(body: Mapping[str, Any], name: str) -> str:
-    value = body.get(name)
-    if not isinstance(value, str):
-        raise UsageError(f"{name} is missing or not a string")
-    return value
-
-
 def _known(value: object) -> Known | None:
     if value is None:
         return None
     if not isinstance(value, dict):
         raise UsageError("credential is not an object")
-    known = Known(_text(value, "id"), _text(value, "sha256"))
-    if not is_id(known.id) or len(known.sha256) != 64 or set(known.sha256) - _HEX:
-        raise UsageError("credential needs an id and a SHA-256 in hex")
+    known = Known(text(value, "id"), sha256_of(value, "credential"))
+    if not is_id(known.id):
+        raise UsageError("credential needs an id")
     return known
 
 

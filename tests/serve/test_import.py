@@ -246,6 +246,7 @@ def test_the_command_prints_one_object_and_says_by_its_exit_that_lines_were_reje
         "runs": 1,
         "already": 0,
         "erased": 0,
+        "read_again": 0,
         "by_status": {"completed": 1, "failed": 0, "cancelled": 0, "interrupted": 0},
         "usage": {"measured": 0, "estimated": 0, "unknown": 1},
         "warnings": [],

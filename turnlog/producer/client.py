@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -56,6 +56,7 @@ class Producer:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._opened: set[Run] = set()
+        self._later: set[asyncio.Task[None]] = set()
         forks.watch(self)
 
     @classmethod
@@ -80,8 +81,8 @@ class Producer:
 
         Args:
             config: where the parts are; read from the environment when left out.
-            credential: which orgs may be written for, or its file; that of the org `local` when
-                left out.
+            credential: which orgs may be written for, or its file; that of the config when left
+                out, else that of the org `local`.
             transport: takes the records instead of Kafka.
             close_timeout_s: what is not in Kafka so long after leaving is left on the disk.
 
@@ -117,6 +118,11 @@ class Producer:
     def grant(self) -> Grant:
         """Keys and scope that the keeper granted."""
         return self._writer.grant
+
+    @property
+    def writer(self) -> Writer:
+        """What seals and numbers its events, for doors that see each of them off themselves."""
+        return self._writer
 
     def run(self, **fields: Unpack[RunFields]) -> Run:
         """Return a run that `async with` begins; `RunFields` describes the fields.
@@ -204,6 +210,12 @@ class Producer:
         for run in self._opened:
             run.abandon()
 
+    def later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what nobody waits for, except `close`: such as the end of a run after its answer."""
+        task = asyncio.get_running_loop().create_task(work, name="turnlog-later")
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
+
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Wait until what was handed over is in Kafka, or leave it on the disk after a while.
 
@@ -215,9 +227,11 @@ class Producer:
         if self._writer.refusal:
             return
         until = asyncio.get_running_loop().time() + timeout_s
+        if self._later:
+            await asyncio.wait(self._later, timeout=timeout_s)
         ends = [asyncio.ensure_future(_interrupted(run)) for run in self._opened]
         if ends:
-            await asyncio.wait(ends, timeout=timeout_s)
+            await asyncio.wait(ends, timeout=until - asyncio.get_running_loop().time())
         rest_s = max(0.0, until - asyncio.get_running_loop().time())
         left = await self._writer.transport.close(rest_s)
         if left:
@@ -237,6 +251,7 @@ async def _interrupted(run: Run) -> None:
 
 
 def _credential(config: Config, given: Credential | Path | None) -> Credential:
+    given = given or config.credential
     if given is None:
         return credential_of(config, DEFAULT_ORG)
     return load_credential(given) if isinstance(given, Path) else given

@@ -37,6 +37,7 @@ def read_ending(
     response: Content | None = None,
     usage: Mapping[str, Any] | None = None,
     error: str = "",
+    exchange: Exchange | None = None,
 ) -> Ending:
     """Put together the end of a run.
 
@@ -47,14 +48,14 @@ def read_ending(
         response: the response as received.
         usage: as the caller gave it; None: it is read from the response.
         error: what went wrong; content.
+        exchange: what the response says, where it was read before.
 
     Raises:
         UsageError: the usage or the response is none.
     """
     at_us = time.time_ns() // 1000
     raw = None if response is None else as_bytes(response, "response")
-    exchange = None
-    if usage is None and raw is not None:
+    if exchange is None and usage is None and raw is not None:
         request = began.request.get("request", b"")
         exchange = read_response(began.spoke, own.get("http_status", 0), request, raw, at_us)
     body = {**began.describes, **own, "status": status}

@@ -9,7 +9,7 @@ import orjson
 
 from turnlog.errors import UsageError
 from turnlog.ids import client_id, is_id, new_id, shaped
-from turnlog.keys import Grant
+from turnlog.keys import Grant, Locator
 from turnlog.producer.usage import Spoke
 
 Content = bytes | str | Mapping[str, Any]
@@ -127,6 +127,7 @@ class Began(NamedTuple):
         spoke: with whom, for reading usage.
         input: text of the input turn, None where there is none.
         input_role: who speaks in it.
+        locator: where the run's keys sit, None for one that begins now.
     """
 
     common: dict[str, Any]
@@ -136,6 +137,7 @@ class Began(NamedTuple):
     spoke: Spoke
     input: str | None
     input_role: str
+    locator: Locator | None = None
 
 
 def began(given: RunFields, grant: Grant) -> Began:

@@ -12,12 +12,14 @@ from turnlog.errors import SpoolFull, TooLarge, TurnlogError, UsageError
 from turnlog.keys import Locator
 from turnlog.producer.ending import Ending, read_ending
 from turnlog.producer.fields import Began, Content
+from turnlog.producer.heard import trouble_of, unheard, warn_if_lost
 from turnlog.producer.large import is_large
 from turnlog.producer.output import BATCH_BYTES, KINDS, Chunk, Output, ranges
 from turnlog.producer.run_events import RunEvents
 from turnlog.producer.transport import Position
 from turnlog.producer.turns import answer_turn, input_turn
 from turnlog.producer.writer import Writer
+from turnlog.providers import Exchange
 
 logger = logging.getLogger(__name__)
 
@@ -51,12 +53,14 @@ class Run:
         run: the run's id.
         conversation: the conversation's id, empty where there is none.
         turn: id of the answer's turn, empty outside a conversation.
+        position: where its beginning is, None before.
     """
 
     def __init__(self, writer: Writer, began: Began, opened: set["Run"]) -> None:
         self.run: str = began.common["run"]
         self.conversation: str = began.common["conversation"]
         self.turn: str = began.common["turn"]
+        self.position: Position | None = None
         self._fields = began
         self._writer = writer
         self._events = RunEvents(writer, began)
@@ -72,6 +76,7 @@ class Run:
         self._beat_ns = 0
         self._ttft_us: int | None = None
         self._entered = False
+        self._is_partial = False
         self._ending = False
         self._open = False
 
@@ -105,13 +110,49 @@ class Run:
         created = await self._created()
         try:
             turn = await self._input_turn()
-            await created
+            self.position = await created
             if turn is not None:
                 await turn
             self._begin()
         finally:
             if not self._open:
                 self._give_up(created)
+        return self
+
+    async def take_over(
+        self, producer_id: str, began_us: int, shown: Output | None, reason: str = "handover"
+    ) -> Self:
+        """Go on with a run that another writer began, in the place of entering it.
+
+        Its `Began` has the next writer epoch and the run's key locator.
+
+        Args:
+            producer_id: who held it.
+            began_us: when it began, UTC microseconds.
+            shown: what it has shown so far; None where that cannot be read, so that its end says
+                what came since, or what the response says.
+            reason: why, without content.
+
+        Raises:
+            Unavailable: it was not accepted; the run is still the other writer's.
+            UsageError: the run was begun before.
+        """
+        self._writer.check()
+        if self._entered:
+            raise UsageError(f"run {self.run} was begun before")
+        self._entered = True
+        own = {
+            "previous_epoch": self._fields.common["writer_epoch"] - 1,
+            "previous_producer": producer_id,
+            "reason": reason,
+        }
+        self.position = await self._events.put("run.taken_over", own)
+        self._output, self._is_partial = shown or Output(), shown is None
+        self._began_us = began_us
+        self._beat_ns = time.perf_counter_ns()
+        self._began_ns = self._beat_ns - time.time_ns() + 1000 * began_us
+        self._open = True
+        self._opened.add(self)
         return self
 
     async def _created(self) -> asyncio.Future[Position]:
@@ -144,7 +185,7 @@ class Run:
         if not lost:
             self._began_ns = time.perf_counter_ns()
             for future in self._last_events(read_ending("cancelled", self._fields, {})):
-                future.add_done_callback(_unheard)
+                future.add_done_callback(unheard)
 
     def abandon(self) -> None:
         """Take nothing any more: this is a forked child, and the run is its parent's."""
@@ -164,6 +205,7 @@ class Run:
         call: int = 0,
         id: str = "",
         name: str = "",
+        at_ns: int = 0,
     ) -> None:
         """Note a piece of output that a reader was shown. Accepts nothing and never waits.
 
@@ -174,6 +216,7 @@ class Run:
             call: which tool call of the choice.
             id: the tool call's id, in its first piece.
             name: the tool's name, in its first piece.
+            at_ns: when it was shown, by `time.perf_counter_ns`; now when left out.
 
         Raises:
             UsageError: a wrong type or kind, or the run is not open.
@@ -183,9 +226,24 @@ class Run:
         if type(text) is not str or kind not in KINDS or type(choice) is not int:
             what = f"{type(text).__name__} of kind {kind!r}, choice {choice!r}"
             raise UsageError(f"a chunk is str of a kind of {', '.join(KINDS)}; got {what}")
-        self._pending.append((time.perf_counter_ns(), choice, kind, text, call, id, name))
+        now_ns = at_ns or time.perf_counter_ns()
+        self._pending.append((now_ns, choice, kind, text, call, id, name))
         # Four bytes a character at most; isascii() is a flag that the string carries.
         self._pending_bytes += len(text) if text.isascii() else 4 * len(text)
+
+    def first_token(self, at_ns: int) -> None:
+        """Note when the first token was shown, where the texts themselves are not at hand.
+
+        Args:
+            at_ns: by `time.perf_counter_ns`.
+
+        Raises:
+            UsageError: the run is not open.
+        """
+        if not self._open:
+            raise self._not_open("it shows nothing")
+        if self._ttft_us is None:
+            self._start(max(at_ns, self._began_ns))
 
     def tick(self, now_ns: int) -> None:
         """Seal chunks that are due and show a sign of life. Called by the producer's ticker."""
@@ -309,6 +367,34 @@ class Run:
         """End the run: its stream broke off, and nobody said why. See `complete`."""
         return await self._end("interrupted", {}, response, usage)
 
+    async def end(
+        self,
+        status: str,
+        exchange: Exchange,
+        *,
+        response: Content | None = None,
+        error: str = "",
+        error_code: str = "",
+    ) -> Position:
+        """End the run with what `turnlog.providers` read in the response. See `complete`.
+
+        Args:
+            status: completed, failed, cancelled or interrupted.
+            exchange: usage, finish reason, model and output are taken from it.
+            response: the response as received.
+            error: see `fail`; where it is empty, what the exchange says.
+            error_code: see `fail`; where it is empty, what the exchange says of the same status.
+        """
+        same = status == exchange.status
+        own = {
+            "finish_reason": exchange.finish_reason,
+            "model": exchange.model,
+            "http_status": exchange.source.status,
+            "error_code": error_code or (exchange.error_code if same else ""),
+        }
+        text = error or (exchange.error if same else "")
+        return await self._end(status, own, response, None, text, exchange)
+
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
@@ -348,10 +434,11 @@ class Run:
         response: Content | None,
         usage: Mapping[str, Any] | None,
         error: str = "",
+        exchange: Exchange | None = None,
     ) -> Position:
         if not self._open or self._ending:
             raise self._not_open(f"it cannot be {status}")
-        ending = read_ending(status, self._fields, own, response, usage, error)
+        ending = read_ending(status, self._fields, own, response, usage, error, exchange)
         self.seal()
         position, counted = await self._written(ending)
         self._open = False
@@ -359,10 +446,10 @@ class Run:
         for future in self._others:
             # Not waited for: the terminal event holds the whole output, and chunks take longer.
             if future.done():
-                _warn_if_lost(self.run, future)
+                warn_if_lost(self.run, future)
             else:
-                future.add_done_callback(partial(_warn_if_lost, self.run))
-        troubles = [await _trouble(future) for future in (*self._accepted, counted, position)]
+                future.add_done_callback(partial(warn_if_lost, self.run))
+        troubles = [await trouble_of(future) for future in (*self._accepted, counted, position)]
         for trouble in filter(None, troubles):
             raise trouble
         return position.result()
@@ -398,24 +485,7 @@ class Run:
             "output_chars": self._output.chars,
             "shed": ranges(self._shed),
         }
-        return body, ending.content | self._output.content()
-
-
-async def _trouble(future: asyncio.Future[Position]) -> TurnlogError | None:
-    """Wait for an acknowledgement; return why it did not come, None where it did."""
-    try:
-        await future
-    except TurnlogError as error:
-        return error
-    return None
-
-
-def _warn_if_lost(run: str, future: asyncio.Future[Position]) -> None:
-    if not future.cancelled() and (error := future.exception()) is not None:
-        logger.warning("run %s: output or a sign of life is not in the log: %s", run, error)
-
-
-def _unheard(future: asyncio.Future[Position]) -> None:
-    """Take note of an outcome that nobody waits for."""
-    if not future.cancelled() and (error := future.exception()) is not None:
-        logger.warning("an event that nobody waits for is not in the log: %s", error)
+        shown = self._output.content()
+        # What was shown before a take-over may be missing here; the response knows it all.
+        whole = shown | ending.content if self._is_partial else ending.content | shown
+        return body, whole

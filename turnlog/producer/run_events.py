@@ -25,7 +25,7 @@ class RunEvents(Stream):
         self._subject = Subject(
             common["org"], common["user"], common["conversation"], common["run"], "o"
         )
-        self.locator: Locator = writer.grant.begin(
+        self.locator: Locator = began.locator or writer.grant.begin(
             common["org"],
             common["project"],
             user=common["user"],

@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar, Unpack
 from turnlog.config import Config
 from turnlog.errors import TurnlogError, Unavailable, UsageError
 from turnlog.keeper_client import Credential
-from turnlog.keys import Locator, Subject
+from turnlog.keys import Grant, Locator, Subject
 from turnlog.producer import forks
 from turnlog.producer.client import CLOSE_TIMEOUT_S, Producer
 from turnlog.producer.fields import Content, RunFields
@@ -106,6 +106,16 @@ class SyncProducer:
         """How it is doing: which rung of the ladder, what waits, what found no room."""
         return self._producer.state
 
+    @property
+    def grant(self) -> Grant:
+        """Keys and scope that the keeper granted."""
+        return self._producer.grant
+
+    @property
+    def on_loop(self) -> Producer:
+        """The producer itself, for work that `wait`, `begin` and `soon` bring to its loop."""
+        return self._producer
+
     def run(self, **fields: Unpack[RunFields]) -> "SyncRun":
         """Return a run that `with` begins; see `Producer.run`."""
         return SyncRun(self, self.call(lambda: self._producer.run(**fields)))
@@ -128,6 +138,25 @@ class SyncProducer:
             return await self._producer.append(type, body, content, subject, locator)
 
         return self.wait(append)
+
+    def later(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do what nobody waits for, except `close`; see `Producer.later`.
+
+        Raises:
+            UsageError: the producer is closed, or this is a forked child.
+        """
+        self.soon(lambda: self._producer.later(work()))
+
+    def soon(self, work: Callable[[], object]) -> None:
+        """Have the loop's thread do something, and wait for nothing.
+
+        Raises:
+            UsageError: the producer is closed, or this is a forked child.
+        """
+        with self._gate:
+            if self._refusal:
+                raise UsageError(self._refusal)
+            self._loop.call_soon_threadsafe(work)
 
     def close(self) -> None:
         """Flush what was accepted, or leave it on the disk. Closing twice is fine.
@@ -196,11 +225,18 @@ class SyncProducer:
         Raises:
             UsageError: the producer is closed, or this is a forked child.
         """
+        return self._outcome(self.begin(work))
+
+    def begin(self, work: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
+        """Run a coroutine on the loop's thread; return what waits for it, from any thread.
+
+        Raises:
+            UsageError: the producer is closed, or this is a forked child.
+        """
         with self._gate:  # what is handed over comes before the end of the loop
             if self._refusal:
                 raise UsageError(self._refusal)
-            outcome = asyncio.run_coroutine_threadsafe(work(), self._loop)
-        return self._outcome(outcome)
+            return asyncio.run_coroutine_threadsafe(work(), self._loop)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return self._outcome(asyncio.run_coroutine_threadsafe(work, self._loop))

@@ -18,6 +18,7 @@ _CLASSES = frozenset(CLASSES)
 _GEMINI = frozenset(("promptTokenCount", "candidatesTokenCount", "totalTokenCount"))
 _CHAT = frozenset(("prompt_tokens", "completion_tokens"))
 _ANTHROPIC = frozenset(("cache_creation_input_tokens", "cache_read_input_tokens"))
+_OWN = {"inputTokens": "bedrock", "billed_units": "cohere", "prompt_eval_count": "ollama"}
 
 
 class Spoke(NamedTuple):
@@ -117,6 +118,8 @@ def _block(usage: Mapping[str, Any], spoke: Spoke, model: str, at_us: int) -> Us
 def _form_of(usage: Mapping[str, Any], provider: str) -> str:
     """Return the form that a usage block has by its names; it stands without its response."""
     names = usage.keys()
+    if own := next((form for name, form in _OWN.items() if name in names), ""):
+        return own
     if names & _GEMINI:
         return "gemini"
     if names & _CHAT:

@@ -79,7 +79,7 @@ class Writer:
         locator: Locator | None = None,
     ) -> asyncio.Future[Position]:
         """Hand a single event over; see `Producer.append`."""
-        stream, own, sealer = self._single(type, body, content, subject, locator)
+        stream, own, sealer = self.single(type, body, content, subject, locator)
         return stream.hand_over(stream.way(type), type, own, content, sealer)
 
     async def append_large(
@@ -91,11 +91,11 @@ class Writer:
         locator: Locator,
     ) -> asyncio.Future[Position]:
         """Do as `append` with content that may not fit a record."""
-        stream, own, sealer = self._single(type, body, content, subject, locator)
+        stream, own, sealer = self.single(type, body, content, subject, locator)
         assert sealer is not None  # it has content
         return await stream.hand_over_large(stream.way(type), type, own, content, sealer)
 
-    def _single(
+    def single(
         self,
         type: str,
         body: Body,
@@ -103,7 +103,12 @@ class Writer:
         subject: Subject | None,
         locator: Locator | None,
     ) -> tuple["Stream", dict[str, Any], Sealer | None]:
-        """Return a stream of one event, the event's own fields, and what seals its content."""
+        """Return a stream of one event, the event's own fields, and what seals its content.
+
+        Raises:
+            UsageError: a shared field does not fit, or content is nobody's.
+            Erased: the key of the content was destroyed.
+        """
         shared = {name: value for name, value in body.items() if name in _SHARED}
         own = {name: value for name, value in body.items() if name not in _SHARED}
         if locator is not None:

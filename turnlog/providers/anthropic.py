@@ -16,7 +16,7 @@ def read(pieces: Sequence[Piece], reading: Reading) -> None:
     for piece in pieces:
         body = piece.fields
         kind = body.get("type") or piece.event
-        if kind == "error":
+        if kind == "error" or piece.event == "exception":
             reading.fail(body.get("error") or body or "the stream ended with an error")
         elif kind == "message":
             _message(piece, body, (), reading)
@@ -67,7 +67,7 @@ class _Calls:
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
-        self._whole: dict[Any, str] = {}
+        self._whole = reading.inputs
 
     def begin(self, index: Any, block: Mapping[str, Any]) -> None:
         self._reading.say(0, "text", block.get("text"))

@@ -1,7 +1,11 @@
 """The binary framing of Amazon's event streams, as far as telling whole messages apart.
 
 A message is total length (4), headers length (4), CRC-32 of those eight bytes (4), headers,
-payload, CRC-32 of all before it (4); big endian. What the payloads mean is not read yet.
+payload, CRC-32 of all before it (4); big endian.
+
+Not botocore's decoder, with which a test compares this one: it is 31 MB that the gateway has only
+as an extra, takes 0.2 s to import, and raises where a recording is damaged, whose whole messages
+are still wanted.
 """
 
 import base64
@@ -25,19 +29,33 @@ class Message(NamedTuple):
     payload: bytes
 
 
-def messages(body: bytes) -> Iterator[Message]:
-    """Yield the whole messages of a body, and stop where it is cut or damaged.
+class Decoder:
+    """Turns bytes, cut anywhere, into messages; stops for good where they are damaged.
 
     A payload that wraps bytes in base64 (`{"bytes": …}`) is unwrapped.
     """
-    at = 0
-    while len(body) - at >= _PRELUDE + _TAIL:
-        total = int.from_bytes(body[at : at + 4])
-        message = body[at : at + total]
-        if len(message) < total or total < _PRELUDE + _TAIL or not _intact(message):
-            return
-        yield _message(message)
-        at += total
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._damaged = False
+
+    def feed(self, chunk: bytes) -> Iterator[Message]:
+        """Take the next bytes and yield the messages that they complete."""
+        self._rest += chunk
+        while not self._damaged and len(self._rest) >= _PRELUDE + _TAIL:
+            total = int.from_bytes(self._rest[:4])
+            if _PRELUDE + _TAIL <= total > len(self._rest):
+                return
+            message = bytes(self._rest[:total])
+            self._damaged = total < _PRELUDE + _TAIL or not _intact(message)
+            if not self._damaged:
+                del self._rest[:total]
+                yield _message(message)
+
+
+def messages(body: bytes) -> Iterator[Message]:
+    """Yield the whole messages of a body, and stop where it is cut or damaged."""
+    return Decoder().feed(body)
 
 
 def _intact(message: bytes) -> bool:

@@ -1,15 +1,22 @@
 """Which form an exchange has: the path proposes, the shape of the body decides.
 
-Names of providers decide only where a provider has a form of its own under a path that others
-share (Mistral), and for Bedrock, whose bodies are wrapped copies of other providers' and whose
-usage does not lie where theirs does.
+Bedrock's InvokeModel answers in the form of the model's own provider, which the body then tells.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from turnlog.providers import anthropic, chat, gemini, other, responses
+from turnlog.providers import (
+    anthropic,
+    bedrock,
+    chat,
+    cohere,
+    gemini,
+    ollama,
+    other,
+    responses,
+)
 from turnlog.providers.framing import Framed, Piece
 from turnlog.providers.reading import Reading
 from turnlog.providers.source import Source
@@ -19,6 +26,9 @@ READERS: dict[str, Callable[[Sequence[Piece], Reading], None]] = {
     "responses": responses.read,
     "anthropic": anthropic.read,
     "gemini": gemini.read,
+    "bedrock": bedrock.read,
+    "cohere": cohere.read,
+    "ollama": ollama.read,
     "other": other.read,
 }
 
@@ -27,19 +37,21 @@ _ROUTES = (
     (re.compile(r"/(chat/)?completions$"), "chat"),
     (re.compile(r"/responses(/[^/]+)?$"), "responses"),
     (re.compile(r"(^|/v\d[^/]*)/messages$"), "anthropic"),
+    (re.compile(r"/model/[^/]+/(converse|invoke)[^/]*$"), "bedrock"),
+    (re.compile(r"/api/(chat|generate|embed)$"), "ollama"),
 )
-_BEDROCK = re.compile(r"/model/[^/]+/(converse|invoke|count-tokens)")
-_MISTRAL = re.compile(r"(^|\.)mistral\.ai(:\d+)?$")
+_OWN: tuple[tuple[str, Callable[[Mapping[str, Any]], bool]], ...] = (
+    ("bedrock", bedrock.looks_like),
+    ("cohere", cohere.looks_like),
+    ("ollama", ollama.looks_like),
+)
 # An Azure stream begins with a chunk of neither id nor object; a long look costs nothing.
 _LOOK = 20
 
 
 def form_of(source: Source, framed: Framed) -> str:
     """Return the name of the form, a key of `READERS`."""
-    if _own_form(source):
-        return "other"
-    proposed = next((form for route, form in _ROUTES if route.search(source.route)), "")
-    shapes = [shape for piece in framed.pieces[:_LOOK] if (shape := shape_of(piece.value))]
+    proposed, shapes = _proposed(source), _shapes(framed.pieces)
     if shapes:
         return proposed if proposed in shapes else shapes[0]
     failed = source.status >= 400 or any(_is_error(piece) for piece in framed.pieces[:_LOOK])
@@ -47,10 +59,20 @@ def form_of(source: Source, framed: Framed) -> str:
     return proposed if proposed and (failed or nothing) else "other"
 
 
-def _own_form(source: Source) -> bool:
-    mistral = _MISTRAL.search(source.host) or source.provider == "mistral"
-    bedrock = source.host.startswith("bedrock-runtime.") or _BEDROCK.search(source.route)
-    return bool(mistral or bedrock)
+def is_settled(source: Source, pieces: Sequence[Piece]) -> bool:
+    """Say whether the form is clear from the first pieces of a stream, whatever may follow."""
+    if len(pieces) >= _LOOK:
+        return True
+    proposed, shapes = _proposed(source), _shapes(pieces)
+    return proposed in shapes if proposed else bool(shapes)
+
+
+def _proposed(source: Source) -> str:
+    return next((form for route, form in _ROUTES if route.search(source.route)), "")
+
+
+def _shapes(pieces: Sequence[Piece]) -> list[str]:
+    return [shape for piece in pieces[:_LOOK] if (shape := shape_of(piece.value))]
 
 
 def _is_error(piece: Piece) -> bool:
@@ -63,6 +85,8 @@ def shape_of(value: Any) -> str:
         value = value[0]
     if not isinstance(value, dict):
         return ""
+    if own := next((form for form, looks in _OWN if looks(value)), ""):
+        return own
     kind = value.get("type")
     if isinstance(value.get("choices"), list):
         return "chat"

@@ -55,11 +55,11 @@ class Framed(NamedTuple):
 def frame(source: Source) -> Framed:
     """Cut the response of a line."""
     body = source.response
-    if "aws-eventstream" in source.framing or "vnd.amazon.eventstream" in source.content_type:
+    if is_binary(source):
         return _binary(body)
-    if (value := _parsed(body)) is not _NOT_JSON:
+    if (value := parsed(body)) is not NOT_JSON:
         return _json(body, value, source)
-    if body.removeprefix(sse.BOM).lstrip(b"\r\n").startswith(SSE_STARTS) or _is_sse(source):
+    if body.removeprefix(sse.BOM).lstrip(b"\r\n").startswith(SSE_STARTS) or is_sse(source):
         return _sse(body)
     if source.streaming and body.lstrip().startswith(b"["):
         return Framed(list(_elements(body)), stream=True, whole=True, plain=0)
@@ -68,17 +68,24 @@ def frame(source: Source) -> Framed:
     return _opaque(source)
 
 
-_NOT_JSON = object()
+NOT_JSON = object()
 
 
-def _parsed(text: str | bytes) -> Any:
+def parsed(text: str | bytes) -> Any:
+    """Return a JSON value, `NOT_JSON` for what is none."""
     try:
         return loads(text)
     except NotJson:
-        return _NOT_JSON
+        return NOT_JSON
 
 
-def _is_sse(source: Source) -> bool:
+def is_binary(source: Source) -> bool:
+    """Say whether a response is called an event stream of Amazon's."""
+    return "aws-eventstream" in source.framing or "vnd.amazon.eventstream" in source.content_type
+
+
+def is_sse(source: Source) -> bool:
+    """Say whether a response is called server-sent events."""
     return source.framing == "sse" or source.content_type.startswith("text/event-stream")
 
 
@@ -93,14 +100,20 @@ def _json(body: bytes, value: Any, source: Source) -> Framed:
 def _sse(body: bytes) -> Framed:
     pieces, plain = [], 0
     for event in sse.events(body):
-        value = _parsed(event.data)
-        if value is not _NOT_JSON:
-            pieces.append(Piece(event.data, value, event.event))
-        elif event.data.strip() == DONE:
-            pieces.append(Piece(DONE, None, event.event))
+        piece = sse_piece(event)
+        if piece is not None:
+            pieces.append(piece)
         else:
             plain += event.whole
     return Framed(pieces, stream=True, whole=True, plain=plain)
+
+
+def sse_piece(event: sse.ServerSentEvent) -> Piece | None:
+    """Return the value that an event carries, None where its data is plain text."""
+    value = parsed(event.data)
+    if value is not NOT_JSON:
+        return Piece(event.data, value, event.event)
+    return Piece(DONE, None, event.event) if event.data.strip() == DONE else None
 
 
 def _elements(body: bytes) -> Iterator[Piece]:
@@ -127,17 +140,26 @@ def _lines(body: bytes) -> list[Piece]:
     """Return the values of a body of one JSON object a line; a cut last line is left out."""
     if not body.lstrip().startswith(b"{"):
         return []
-    parsed = ((line, _parsed(line)) for line in body.splitlines() if line.strip())
-    return [Piece(line, value) for line, value in parsed if isinstance(value, dict)]
+    pieces = (line_piece(line) for line in body.splitlines() if line.strip())
+    return [piece for piece in pieces if piece is not None]
+
+
+def line_piece(line: bytes) -> Piece | None:
+    """Return the JSON object that a line is, None where it is none."""
+    value = parsed(line)
+    return Piece(line, value) if isinstance(value, dict) else None
 
 
 def _binary(body: bytes) -> Framed:
-    pieces = []
-    for message in eventstream.messages(body):
-        value = _parsed(message.payload)
-        name = "exception" if message.exception else message.event
-        pieces.append(Piece(message.payload, None if value is _NOT_JSON else value, name))
+    pieces = [message_piece(message) for message in eventstream.messages(body)]
     return Framed(pieces, stream=True, whole=True, plain=0)
+
+
+def message_piece(message: eventstream.Message) -> Piece:
+    """Return the value that a binary message carries; the event `exception` marks an error."""
+    value = parsed(message.payload)
+    name = "exception" if message.exception else message.event
+    return Piece(message.payload, None if value is NOT_JSON else value, name)
 
 
 def _opaque(source: Source) -> Framed:

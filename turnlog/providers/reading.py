@@ -14,7 +14,11 @@ MAX_CHOICES = 10_000
 
 @dataclass(slots=True)
 class Reading:
-    """Gathered so far; `snapshot` is the whole output where a provider repeats it at the end."""
+    """Gathered so far, in one go over all pieces or in several.
+
+    `snapshot` is the whole output where a provider repeats it at the end, `inputs` the input of
+    tool calls that came whole with their beginning, by the index of their block, until they end.
+    """
 
     chunks: list[Chunk] = field(default_factory=list)
     snapshot: list[Chunk] = field(default_factory=list)
@@ -28,6 +32,7 @@ class Reading:
     usage_is_final: bool = False
     price_context: dict[str, str] = field(default_factory=dict)
     finishes: dict[int, str | None] = field(default_factory=dict)
+    inputs: dict[int, str] = field(default_factory=dict)
     _always_empty: set[int] = field(default_factory=set)
     _calls: dict[int, list[tuple[Any, str]]] = field(default_factory=dict)
 
@@ -71,6 +76,10 @@ class Reading:
         if not add:
             self.usage_blocks.clear()
         self.usage_blocks.append((piece.text, path))
+
+    def count(self, numbers: Mapping[str, Any]) -> None:
+        """Take numbers in place of a usage block, where they stand among other fields."""
+        self.usage_blocks[:] = [(dumps(numbers), ())]
 
     def tier(self, value: Any) -> None:
         """Keep the service tier that the provider says it used: its price depends on it."""
@@ -156,20 +165,34 @@ def _choice(index: int, parts: dict[str, list[str]], calls: dict[int, ToolCall])
     )
 
 
+class Mending:
+    """Puts characters that were split over two pieces into the later one."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[int, str, int], str] = {}
+
+    def take(self, chunks: Iterable[Chunk]) -> list[Chunk]:
+        """Take pieces in and return what can be shown of them."""
+        mended = []
+        for chunk in chunks:
+            where = (chunk.choice, chunk.kind, chunk.call)
+            text = self._held.pop(where, "") + chunk.text
+            if text and "\ud800" <= text[-1] <= "\udbff":
+                self._held[where], text = text[-1], text[:-1]
+            if text or chunk.kind == "tool_call":
+                id_, name = mend(chunk.id), mend(chunk.name)
+                mended.append(chunk._replace(text=mend(text), id=id_, name=name))
+        return mended
+
+    def end(self) -> list[Chunk]:
+        """Return the halves that stayed alone, each as U+FFFD."""
+        return [Chunk(choice, kind, "\ufffd", at) for (choice, kind, at) in self._held]
+
+
 def whole_characters(chunks: Iterable[Chunk]) -> list[Chunk]:
     """Return the pieces with characters that were split over two of them put in the later one."""
-    held: dict[tuple[int, str, int], str] = {}
-    mended = []
-    for chunk in chunks:
-        where = (chunk.choice, chunk.kind, chunk.call)
-        text = held.pop(where, "") + chunk.text
-        if text and "\ud800" <= text[-1] <= "\udbff":
-            held[where], text = text[-1], text[:-1]
-        if text or chunk.kind == "tool_call":
-            id_, name = mend(chunk.id), mend(chunk.name)
-            mended.append(chunk._replace(text=mend(text), id=id_, name=name))
-    mended.extend(Chunk(choice, kind, "\ufffd", at) for (choice, kind, at) in held)
-    return mended
+    mending = Mending()
+    return [*mending.take(chunks), *mending.end()]
 
 
 def dicts(value: Any) -> list[dict[str, Any]]:

@@ -33,7 +33,8 @@ class Decoder:
     """
 
     def __init__(self) -> None:
-        self._rest = b""
+        # Of one unfinished line: joined once it ends, so that a line of megabytes costs its length.
+        self._rest: list[bytes] = []
         self._at_start = True
         self._after_cr = False
         self._event = ""
@@ -51,9 +52,9 @@ class Decoder:
         The standard drops it. It is kept, marked, because some servers leave the last blank line
         out and a reader can tell by the data whether it was cut.
         """
-        if self._rest:
-            self._line(self._rest.removeprefix(BOM) if self._at_start else self._rest)
-            self._rest = b""
+        if rest := b"".join(self._rest):
+            self._line(rest.removeprefix(BOM) if self._at_start else rest)
+            self._rest = []
         return self._dispatch(whole=False)
 
     def _lines(self, chunk: bytes) -> list[bytes]:
@@ -61,18 +62,21 @@ class Decoder:
             # CR LF is one line end, also where the two came in different chunks.
             chunk = chunk.removeprefix(b"\n")
             self._after_cr = False
-        buffer = self._rest + chunk
+        if not self._at_start and b"\n" not in chunk and b"\r" not in chunk:
+            self._rest.append(chunk)
+            return []
+        buffer = b"".join((*self._rest, chunk))
+        self._rest = []
         if self._at_start:
             if BOM.startswith(buffer[:3]) and len(buffer) < 3:
-                self._rest = buffer
+                self._rest = [buffer]
                 return []
             buffer = buffer.removeprefix(BOM)
             self._at_start = False
         # bytes.splitlines knows CR, LF and CR LF and nothing else: exactly the standard's three.
         lines = buffer.splitlines(keepends=True)
-        self._rest = b""
         if lines and not lines[-1].endswith((b"\r", b"\n")):
-            self._rest = lines.pop()
+            self._rest = [lines.pop()]
         elif lines and lines[-1].endswith(b"\r"):
             self._after_cr = True
         return [line.rstrip(b"\r\n") for line in lines]

@@ -6,7 +6,7 @@ are carved out of these two totals one after the other, each at most what is lef
 always add up to them and no token is counted twice.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
@@ -32,14 +32,20 @@ _GENERIC = {
     "responses": ("openai", "responses"),
     "anthropic": ("anthropic", "default"),
     "gemini": ("google", "default"),
+    "bedrock": ("aws", "default"),
+    "cohere": ("cohere", "default"),
+    "ollama": ("openai", "chat"),
 }
 # What genai-prices calls the form, and the providers that have it as their default.
 _FLAVOUR = {"chat": "chat", "responses": "responses", "anthropic": "anthropic"}
 _DEFAULT = {
-    "chat": frozenset(("groq", "perplexity", "arcee", "x-ai", "ovhcloud", "databricks")),
+    "chat": frozenset(("groq", "perplexity", "arcee", "x-ai", "ovhcloud", "databricks", "mistral")),
     "responses": frozenset(("openrouter",)),
     "anthropic": frozenset(("anthropic", "minimax")),
     "gemini": frozenset(("google",)),
+    "bedrock": frozenset(("aws",)),
+    "cohere": frozenset(("cohere",)),
+    "ollama": frozenset(),
 }
 _ROOT = {"gemini": "usageMetadata"}
 # Names that recordings give providers, for lines whose host says nothing (a proxy's).
@@ -62,6 +68,12 @@ _NAMES = {
     "together": "together",
     "fireworks": "fireworks",
     "x-ai": "x-ai",
+    "aws": "aws",
+    "bedrock": "aws",
+    "bedrock_converse": "aws",
+    "bedrock_invoke": "aws",
+    "cohere": "cohere",
+    "mistral": "mistral",
 }
 # The enum Modality of google.cloud.aiplatform.v1, in the order of its numbers.
 _MODALITIES = ("MODALITY_UNSPECIFIED", "TEXT", "IMAGE", "VIDEO", "AUDIO", "DOCUMENT")
@@ -69,6 +81,15 @@ _MODALITIES = ("MODALITY_UNSPECIFIED", "TEXT", "IMAGE", "VIDEO", "AUDIO", "DOCUM
 # matches against a pattern is no string.
 _REFUSALS = (ValueError, LookupError, AttributeError, TypeError)
 _LOCAL = ("localhost", "127.", "[::1]", "0.0.0.0")
+
+
+def _without_nulls(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object without its nulls: a null counts nothing, and genai-prices refuses it."""
+    return {
+        key: _without_nulls(item) if isinstance(item, dict) else item
+        for key, item in value.items()
+        if item is not None
+    }
 
 
 def unknown(reason: str, numbers: Mapping[str, str] | None = None) -> Usage:
@@ -109,7 +130,7 @@ class Block:
         for name in path:
             value = value.get(name) if isinstance(value, dict) else None
         if isinstance(value, dict):
-            self.values |= {key: item for key, item in value.items() if item is not None}
+            self.values |= _without_nulls(value)
             self.numbers |= numbers
 
 
@@ -136,6 +157,9 @@ def measure(
     counts = classes(_reported(extracted)) if extracted is not None else None
     if extracted is None or counts is None:
         return unknown("invalid", block.numbers)
+    if provider == "aws":
+        # Bedrock bills the model and region of the path; the body may have a name of the maker's.
+        models = models[::-1]
     cost = price(extracted, provider, models, at_us, context)
     version = PRICE_VERSION if cost is not None else ""
     return Usage("measured", "", counts, cost, version, block.numbers)
@@ -143,7 +167,8 @@ def measure(
 
 def extract(form: str, values: Mapping[str, Any], provider: str) -> Extracted | None:
     """Return what genai-prices reads from a usage block, None where it has no answer."""
-    body = {_ROOT.get(form, "usage"): _named_modalities(values) if form == "gemini" else values}
+    named = _NAMED[form](values) if form in _NAMED else values
+    body = {_ROOT.get(form, "usage"): named}
     for reader, flavour in _readers(form, provider):
         try:
             found = genai_prices.extract_usage(body, provider_id=reader, api_flavor=flavour)
@@ -167,6 +192,57 @@ def _named(detail: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(modality, int) and 0 <= modality < len(_MODALITIES):
         modality = _MODALITIES[modality]
     return {**detail, "modality": str(modality)}
+
+
+# What the models of Bedrock that have names of their own call Converse's counts.
+_BEDROCK = {
+    "inputTokens": ("inputTextTokenCount", "prompt_token_count", "inputTokenCount"),
+    "outputTokens": ("totalOutputTextTokenCount", "generation_token_count", "outputTokenCount"),
+    "cacheReadInputTokens": ("cacheReadInputTokenCount",),
+    "cacheWriteInputTokens": ("cacheWriteInputTokenCount",),
+}
+
+
+def _named_bedrock(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a block of Bedrock under Converse's names; Titan counts each of its results."""
+    named = dict(values)
+    for name, others in _BEDROCK.items():
+        found = next((values[other] for other in others if other in values), None)
+        if name not in named and found is not None:
+            named[name] = _whole(found)
+    results = values.get("results")
+    if "outputTokens" not in named and isinstance(results, list):
+        counts = [_whole(count) for count in results]
+        # What is no number makes the block one that cannot be read.
+        named["outputTokens"] = sum(counts) if all(type(n) is int for n in counts) else None
+    return named
+
+
+def _named_cohere(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a block of Cohere with an output, which embeddings have none of."""
+    units = values.get("billed_units")
+    units = units if isinstance(units, dict) else {}
+    counted = {name: _whole(count) for name, count in units.items()}
+    return {**values, "billed_units": {"output_tokens": 0, **counted}}
+
+
+def _named_ollama(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return Ollama's counts under OpenAI's names, without the durations."""
+    names = {"prompt_tokens": "prompt_eval_count", "completion_tokens": "eval_count"}
+    return {name: values.get(other, 0) for name, other in names.items()}
+
+
+def _whole(value: Any) -> Any:
+    """Return a number without its fraction of zero: Titan and Cohere count in `28.0`."""
+    return int(value) if isinstance(value, Decimal) and value == value.to_integral() else value
+
+
+_NAMED: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "gemini": _named_modalities,
+    "bedrock": _named_bedrock,
+    "cohere": _named_cohere,
+    "ollama": _named_ollama,
+}
 
 
 def _readers(form: str, provider: str) -> list[tuple[str, str]]:

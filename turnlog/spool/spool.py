@@ -381,11 +381,12 @@ def _locked_from_birth(folder: Path) -> int | None:
 def _remove_drafts(spool: Path) -> None:
     """Remove folders whose processes died before others could see them; they hold no event."""
     for path in spool.glob(f".*/{_LOCK}"):
-        born_now = time.time() - path.stat().st_mtime < _BIRTH_S
-        if born_now or (held := lock(path.parent)) is None:
-            continue
-        _remove_empty(path.parent)
-        os.close(held)
+        with suppress(FileNotFoundError):  # it was shown meanwhile, under its own name
+            born_now = time.time() - path.stat().st_mtime < _BIRTH_S
+            if born_now or (held := lock(path.parent)) is None:
+                continue
+            _remove_empty(path.parent)
+            os.close(held)
 
 
 def _remove_empty(folder: Path) -> None:

@@ -14,6 +14,8 @@ OPENAI = {
 }
 ANTHROPIC = {"input_tokens": 7, "cache_read_input_tokens": 30, "output_tokens": 5}
 GEMINI = {"promptTokenCount": 9, "candidatesTokenCount": 4, "totalTokenCount": 13}
+CONVERSE = {"inputTokens": 9, "cacheReadInputTokens": 5, "outputTokens": 4}
+COHERE = {"billed_units": {"input_tokens": 7, "output_tokens": 9}}
 RESPONSE = (
     b'{"id":"r","object":"chat.completion","model":"gpt-4o-mini-2024-07-18","choices":[{"index":0,'
     b'"finish_reason":"stop","message":{"role":"assistant","content":"answered"}}],'
@@ -52,6 +54,8 @@ async def test_a_model_without_a_price_has_no_cost() -> None:
         ("anthropic", "claude-sonnet-4-5", ANTHROPIC, (7, 30, 5)),
         ("google", "gemini-2.5-flash", GEMINI, (9, 0, 4)),
         ("openai", "gpt-4o", {"input_tokens": 3, "output_tokens": 4}, (3, 0, 4)),
+        ("bedrock", "amazon.nova-lite-v1:0", CONVERSE, (9, 5, 4)),
+        ("cohere", "command-r", COHERE, (7, 0, 9)),
     ],
 )
 async def test_a_providers_usage_block_is_read(
@@ -93,6 +97,6 @@ async def test_usage_that_is_none_is_refused_and_the_run_is_still_open(usage: An
 
 
 async def test_an_unknown_usage_block_is_kept_as_numbers() -> None:
-    used, _, _ = await ended(None, {"billed_units": {"tokens": 12.50}})
+    used, _, _ = await ended(None, {"units": {"tokens": 12.50}})
     assert (used["quality"], used["reason"]) == ("unknown", "not_understood")
-    assert used["provider_usage"] == {"billed_units.tokens": "12.5"}
+    assert used["provider_usage"] == {"units.tokens": "12.5"}

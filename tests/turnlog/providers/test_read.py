@@ -243,8 +243,14 @@ def test_a_count_up_to_a_cut_is_not_the_usage_but_is_kept() -> None:
         ("x", "any.example", "/v1/chat/completions", {"outputs": []}, "other"),
         ("x", "any.example", "/v1/chat/completions", ANTHROPIC_START, "anthropic"),
         ("azure_openai", "r.openai.azure.com", "/openai/deployments/d/chat/completions?api-version=1", {"choices": []}, "chat"),  # noqa: E501
-        ("mistral", "api.mistral.ai", "/v1/chat/completions", {"choices": []}, "other"),
-        ("bedrock_invoke", "", "/model/anthropic.claude-v2/invoke", {"type": "message", "role": "assistant", "content": []}, "other"),  # noqa: E501
+        ("mistral", "api.mistral.ai", "/v1/chat/completions", {"choices": []}, "chat"),
+        ("bedrock_invoke", "", "/model/anthropic.claude-v2/invoke", {"type": "message", "role": "assistant", "content": []}, "anthropic"),  # noqa: E501
+        ("bedrock_invoke", "", "/model/amazon.titan-text-lite-v1/invoke", {"results": [], "inputTextTokenCount": 3}, "bedrock"),  # noqa: E501
+        ("bedrock_converse", "", "/model/amazon.nova-lite-v1%3A0/converse", {"output": {}, "stopReason": "end_turn"}, "bedrock"),  # noqa: E501
+        ("bedrock", "", "/model/anthropic.claude-v2/count-tokens", {"inputTokens": 3}, "other"),
+        ("cohere", "api.cohere.com", "/v2/chat", {"message": {}, "usage": {"billed_units": {}}}, "cohere"),  # noqa: E501
+        ("cohere", "api.cohere.com", "/v2/rerank", {"results": []}, "other"),
+        ("ollama", "127.0.0.1:11434", "/api/chat", {"message": {}, "done": True}, "ollama"),
         ("openai_embeddings", "api.openai.com", "/v1/embeddings", {"object": "list"}, "other"),
         ("anthropic", "api.anthropic.com", "/v1/messages/count_tokens", {"input_tokens": 3}, "other"),  # noqa: E501
         ("gemini", "", "/v1/models/m:countTokens", {"totalTokens": 3}, "other"),
@@ -317,13 +323,17 @@ def test_bodies_are_the_bytes_that_were_sent_and_received() -> None:
 NESTED = "[" * 100_000 + "]" * 100_000
 ODD = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
-    | st.sampled_from(["\ud83d", "stop", "response.completed", "message_delta"]),
+    | st.sampled_from(
+        ["\ud83d", "stop", "response.completed", "message_delta", "message-end", "stream-end"]
+    ),
     lambda inner: st.lists(inner, max_size=3)
     | st.dictionaries(
         st.sampled_from(
             ["choices", "delta", "message", "content", "tool_calls", "function", "index", "usage",
              "type", "error", "candidates", "parts", "usageMetadata", "response", "output", "item",
-             "content_block", "id", "model", "finish_reason", "prompt_tokens", "arguments"]
+             "content_block", "id", "model", "finish_reason", "prompt_tokens", "arguments",
+             "event_type", "contentBlockDelta", "contentBlockIndex", "toolUse", "outputText",
+             "results", "billed_units", "meta", "done", "prompt_eval_count", "stop_reason"]
         ),
         inner, max_size=4,
     ),

@@ -109,6 +109,45 @@ TABLE = [
             "image_out": 15,
         },
     ),
+    (
+        "bedrock",
+        {
+            "inputTokens": 9,
+            "outputTokens": 4,
+            "cacheReadInputTokens": 5,
+            "cacheWriteInputTokens": 2,
+        },
+        {"input_uncached": 9, "cache_read": 5, "cache_write_5m": 2, "output_text": 4},
+    ),
+    (
+        "bedrock",
+        {"inputTokens": 9, "outputTokens": 4, "cacheReadInputTokenCount": 5},
+        {"input_uncached": 9, "cache_read": 5, "output_text": 4},
+    ),
+    (
+        "bedrock",
+        {"inputTextTokenCount": 28.0, "results": [19.0, 1.0]},
+        {"input_uncached": 28, "output_text": 20},
+    ),
+    (
+        "bedrock",
+        {"prompt_token_count": 8, "generation_token_count": 3},
+        {"input_uncached": 8, "output_text": 3},
+    ),
+    (
+        "cohere",
+        {
+            "billed_units": {"input_tokens": 13.0, "output_tokens": 4},
+            "tokens": {"input_tokens": 508, "output_tokens": 4},
+        },
+        {"input_uncached": 13, "output_text": 4},
+    ),
+    ("cohere", {"billed_units": {"input_tokens": 13}}, {"input_uncached": 13}),
+    (
+        "ollama",
+        {"prompt_eval_count": 17, "eval_count": 63, "total_duration": 9},
+        {"input_uncached": 17, "output_text": 63},
+    ),
 ]
 
 
@@ -170,6 +209,15 @@ def measured(block: dict[str, Any], host: str = "api.openai.com", **more: Any) -
     source = read_source({"id": "a", "status": 200, "host": host, "path": "/v1/chat/completions"})
     models = (more.get("model", "gpt-4o-mini"),)
     return usage.measure("chat", usage.Block([(text, ("usage",))]), source, models, AT_US, {})
+
+
+def test_nulls_at_any_depth_count_nothing() -> None:
+    nested = {"cached_tokens": None, "audio_tokens": None}
+    block = {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": nested}
+    found = measured(block)
+    assert (found.quality, found.classes["input_uncached"], found.classes["output_text"]) == (
+        "measured", 9, 4,
+    )  # fmt: skip
 
 
 def test_a_price_is_whole_nano_usd_with_the_version_of_its_book() -> None:
@@ -264,7 +312,7 @@ def golden() -> Iterator[tuple[str, str, dict[str, Any], dict[str, Any], dict[st
 
 def _form(provider: str, flavour: str) -> str:
     """Return the form that this reader of genai-prices is the first choice for."""
-    forms = ("chat", "responses", "anthropic", "gemini")
+    forms = ("chat", "responses", "anthropic", "gemini", "bedrock", "cohere")
     return next((f for f in forms if usage._readers(f, provider)[0] == (provider, flavour)), "")
 
 

