@@ -81,10 +81,15 @@ APPEND: Mapping[str, Any] = {
         "content": {
             "application/json": {
                 "schema": {
-                    "type": "object",
-                    "required": ["events"],
-                    "properties": {"events": {"type": "array"}},
-                    "additionalProperties": False,
+                    "anyOf": [
+                        {
+                            "type": "object",
+                            "required": ["events"],
+                            "properties": {"events": {"type": "array"}},
+                            "additionalProperties": False,
+                        },
+                        {"type": "array"},
+                    ]
                 },
                 "example": _EXAMPLE,
             }

@@ -5,7 +5,6 @@ may stand where it stands is each event's own question: its neighbours are not r
 """
 
 import json
-import math
 import re
 from typing import Any, NoReturn
 
@@ -43,7 +42,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _number(text: str) -> float:
     value = float(text)
-    if math.isinf(value):
+    if not -(2.0**63) <= value < 2.0**64:
         _constant(text)
     return value
 

@@ -157,6 +157,8 @@ def _refused(status: int) -> dict[str, Any]:
     return {**said, "content": {**said["content"], JSON: {"schema": _STATUS}, PROTOBUF: binary}}
 
 
+# OTLP's own rules for numbers, and unknown fields are passed over.
+_ANY_OBJECT: Mapping[str, Any] = {"type": "object", "additionalProperties": True}
 _OPERATION: Mapping[str, Any] = {
     "operationId": "exportTraces",
     "summary": "Export OpenTelemetry spans (OTLP/HTTP)",
@@ -174,7 +176,7 @@ _OPERATION: Mapping[str, Any] = {
             "description": "Present: the answer is JSON and says what became of each span.",
         }
     ],
-    "requestBody": {"required": True, "content": {JSON: {"schema": {"type": "object"}}}},
+    "requestBody": {"required": True, "content": {JSON: {"schema": _ANY_OBJECT}}},
     "responses": {
         "200": {
             "description": "Taken; spans that were not are counted in `partialSuccess`.",

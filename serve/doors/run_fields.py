@@ -114,7 +114,8 @@ def _name(fields: dict[str, Any], key: str | None, id_key: bytes) -> None:
         raise _wrong("Idempotency-Key", f"must have 1 to {MAX_KEY_CHARS} ASCII characters")
     own = fields.get("idempotency_key", "")
     if key and own and key != own:
-        raise _wrong("idempotency_key", "differs from the header Idempotency-Key")
+        differs = "differs from the header Idempotency-Key"
+        raise Problem(409, "conflict", differs, "idempotency_key")
     key = key or own
     if not key:
         return

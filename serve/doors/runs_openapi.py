@@ -23,32 +23,14 @@ _KEY_PARAMETER: Mapping[str, Any] = {
     "description": "The same key is the same run.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 1024},
 }
-_PIECE: Mapping[str, Any] = {
-    "oneOf": [
-        _TEXT,
-        {
-            "type": "object",
-            "properties": {
-                "text": _TEXT,
-                "kind": {"enum": ["text", "reasoning", "refusal", "tool_call"]},
-                "choice": _COUNT,
-                "call": _COUNT,
-                "id": _TEXT,
-                "name": _TEXT,
-            },
-            "additionalProperties": False,
-        },
-    ]
-}
 _USED: Mapping[str, Any] = {
     "response": _BYTES,
     "usage": {"type": "object", "description": "Token classes, or the provider's usage block."},
     "model": _TEXT,
     "http_status": {"type": "integer", "minimum": 0, "maximum": 999},
 }
-_ID: Mapping[str, Any] = {"type": "string", "minLength": 1}
 _BEGINS: Mapping[str, Any] = {
-    **dict.fromkeys(("run", "conversation", "turn", "user", "project", "parent_run"), _ID),
+    **dict.fromkeys(("run", "conversation", "turn", "user", "project", "parent_run"), _TEXT),
     **dict.fromkeys(("provider", "model", "region", "run_group", "idempotency_key"), _TEXT),
     **dict.fromkeys(("method", "host", "path", "content_type"), _TEXT),
     **dict.fromkeys(("correlation_id", "causation_id", "traceparent"), _TEXT),
@@ -62,6 +44,41 @@ _BEGINS: Mapping[str, Any] = {
 
 def _object(properties: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _said(properties: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an object all of whose fields may be left out, or null, which is the same."""
+    null = {"type": "null"}
+    return _object({name: {"anyOf": [field, null]} for name, field in properties.items()})
+
+
+_PIECE: Mapping[str, Any] = {
+    "oneOf": [
+        _TEXT,
+        _said(
+            {
+                "text": _TEXT,
+                "kind": {"enum": ["text", "reasoning", "refusal", "tool_call"]},
+                "choice": _COUNT,
+                "call": _COUNT,
+                "id": _TEXT,
+                "name": _TEXT,
+            }
+        ),
+    ]
+}
+_NULL: Mapping[str, Any] = {"type": "null"}
+# A turn needs a conversation.
+_IN_A_CONVERSATION_OR_NO_TURN: Mapping[str, Any] = {
+    "anyOf": [
+        {
+            "type": "object",
+            "properties": {"conversation": {"type": "string", "minLength": 1}},
+            "required": ["conversation"],
+        },
+        {"type": "object", "properties": {"input": _NULL, "turn": _NULL}},
+    ]
+}
 
 
 def _answer(description: str, properties: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -87,7 +104,7 @@ def _end(name: str, summary: str, properties: Mapping[str, Any]) -> Mapping[str,
         "operationId": name,
         "summary": summary,
         "parameters": [_RUN_PARAMETER],
-        "requestBody": _body(_object(properties), required=False),
+        "requestBody": _body(_said(properties), required=False),
         "responses": {"200": _answer("The end is durable.", _ENDED), **_STOPPED},
     }
 
@@ -99,8 +116,8 @@ CREATE: Mapping[str, Any] = {
     "parameters": [_KEY_PARAMETER],
     "requestBody": _body(
         {
-            **_object(_BEGINS),
-            "dependentRequired": {"input": ["conversation"], "turn": ["conversation"]},
+            **_said(_BEGINS),
+            **_IN_A_CONVERSATION_OR_NO_TURN,
         }
     ),
     "responses": {
@@ -121,7 +138,12 @@ CHUNKS: Mapping[str, Any] = {
             "application/json": {
                 "schema": {
                     "oneOf": [
-                        _object({"chunks": {"type": "array", "items": _PIECE}, "first": _COUNT}),
+                        {
+                            **_object(
+                                {"chunks": {"type": "array", "items": _PIECE}, "first": _COUNT}
+                            ),
+                            "required": ["chunks"],
+                        },
                         {"type": "array", "items": _PIECE},
                     ]
                 }

@@ -5,7 +5,6 @@ into floats. A batch of 100 events (42 KB) takes 0.16 ms there and 0.4 ms here.
 """
 
 import json
-import math
 from collections import Counter
 from typing import Any, NoReturn
 
@@ -20,8 +19,8 @@ def parse(data: bytes) -> Any:
 
     Raises:
         Problem: 400. It is no UTF-8 or no JSON, names a key twice in one object, or holds what
-            could not be written again: NaN, an infinity, an integer over 64 bits, half of a
-            surrogate pair, more than 254 levels.
+            could not be written again, or is read differently elsewhere: NaN, an infinity, a
+            number over 64 bits, half of a surrogate pair, more than 254 levels.
     """
     try:
         value = _DECODER.decode(data.decode())
@@ -50,7 +49,7 @@ def _twice(pairs: list[tuple[str, Any]]) -> str:
 
 def _number(text: str) -> float:
     value = float(text)
-    if math.isinf(value):
+    if not -(2.0**63) <= value < 2.0**64:
         _constant(text)
     return value
 
