@@ -38,14 +38,16 @@ class Passed(web.StreamResponse):
 
 
 async def without_ours(request: web.BaseRequest, response: web.StreamResponse) -> None:
-    """Take out what aiohttp puts into an answer that the provider sent without it.
+    """Take out what aiohttp puts into an answer: the provider's, or which versions run here.
 
     `Date` stays: a proxy adds one that is missing (RFC 9110, section 6.6.1).
     """
-    if isinstance(response, Passed):
-        for name in ("Server", "Content-Type"):
-            if name.lower() not in response.named:
-                response.headers.pop(name, None)
+    if not isinstance(response, Passed):
+        response.headers["Server"] = "turnlog"
+        return
+    for name in ("Server", "Content-Type"):
+        if name.lower() not in response.named:
+            response.headers.pop(name, None)
 
 
 class Passing:

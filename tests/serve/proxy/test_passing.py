@@ -249,6 +249,7 @@ async def test_a_provider_that_is_not_there_is_a_502_and_a_failed_run() -> None:
             assert answer.headers["x-turnlog-run"]
         kept = await way.one()
     assert (answer.status, problem["title"]) == (502, "no_answer")
+    assert answer.headers["Server"] == "turnlog"
     assert (kept.end, kept.ended["error_code"]) == ("run.failed", "no_answer")
 
 
