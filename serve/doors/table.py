@@ -6,13 +6,14 @@ from typing import Any
 from serve.doors import append, description, health, otlp, runs, views
 from serve.doors.route import OpenRoute, Route
 
-# Of each module with routes, its `ROUTES` and, where its operations refer to some, its `SCHEMAS`.
+# In the order in which /docs shows them. Of each module with routes, its `ROUTES` and, where its
+# operations refer to some, its `SCHEMAS`.
 TABLE: tuple[Route | OpenRoute, ...] = (
-    *health.ROUTES,
-    *description.ROUTES,
     *append.ROUTES,
     *runs.ROUTES,
-    *otlp.ROUTES,
     *views.ROUTES,
+    *otlp.ROUTES,
+    *health.ROUTES,
+    *description.ROUTES,
 )
 SCHEMAS: Mapping[str, Mapping[str, Any]] = {**health.SCHEMAS, **views.SCHEMAS}
