@@ -4,13 +4,11 @@ Providers send them, cut in the middle of an emoji, and frames keep them as they
 may stand where it stands is each event's own question: its neighbours are not refused for it.
 """
 
-import json
 import re
-from typing import Any, NoReturn
+from typing import Any
 
 from serve.appending.values import plain
-from serve.doors.problem import Problem
-from serve.doors.strict_json import parse
+from serve.doors.strict_json import checked, decode, refused
 from turnlog.errors import UsageError
 
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -22,35 +20,10 @@ def parse_events(data: bytes) -> Any:
     Raises:
         Problem: 400, as `strict_json.parse`, halves of pairs excepted.
     """
+    value = decode(data)
+    if not _HALF.search(data):
+        return checked(value)
     try:
-        return parse(data)
-    except Problem:
-        if not _HALF.search(data):
-            raise
-    try:
-        return plain(_DECODER.decode(data.decode()))
-    except (ValueError, RecursionError, UsageError):
-        raise Problem(400, "invalid_json", "the body is not JSON") from None
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return made
-
-
-def _number(text: str) -> float:
-    value = float(text)
-    if not -(2.0**63) <= value < 2.0**64:
-        _constant(text)
-    return value
-
-
-def _constant(_: str) -> NoReturn:
-    raise ValueError("not a number of JSON")
-
-
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_object, parse_float=_number, parse_constant=_constant
-)
+        return plain(value)
+    except (UsageError, RecursionError):
+        raise refused() from None

@@ -18,18 +18,38 @@ def parse(data: bytes) -> Any:
     """Return what a JSON text says.
 
     Raises:
-        Problem: 400. It is no UTF-8 or no JSON, names a key twice in one object, or holds what
-            could not be written again, or is read differently elsewhere: NaN, an infinity, a
-            number over 64 bits, half of a surrogate pair, more than 254 levels.
+        Problem: 400. As `decode`, or it holds half of a surrogate pair.
+    """
+    return checked(decode(data))
+
+
+def decode(data: bytes) -> Any:
+    """Return what a JSON text says, before `checked` has looked at it.
+
+    Raises:
+        Problem: 400. It is no UTF-8 or no JSON, names a key twice in one object, or holds a number
+            that others read differently: NaN, an infinity, one over 64 bits.
     """
     try:
-        value = _DECODER.decode(data.decode())
-        # In one go, and in C: levels, integers and surrogates.
-        orjson.dumps(value)
+        return _DECODER.decode(data.decode())
     except UnicodeDecodeError:
-        raise _refused("the body is not UTF-8") from None
-    except (ValueError, TypeError, RecursionError):
-        raise _refused("the body is not JSON, or not such as every reader takes alike") from None
+        raise refused("the body is not UTF-8") from None
+    except (ValueError, RecursionError):
+        raise refused() from None
+
+
+def checked(value: Any) -> Any:
+    """Return a value that can be written again.
+
+    Raises:
+        Problem: 400. An integer is over 64 bits, a text holds half of a surrogate pair, or there
+            are more than 254 levels.
+    """
+    try:
+        # In one go, and in C.
+        orjson.dumps(value)
+    except (TypeError, RecursionError):
+        raise refused() from None
     return value
 
 
@@ -63,5 +83,6 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def _refused(detail: str) -> Problem:
+def refused(detail: str = "the body is not JSON, or not such as all take alike") -> Problem:
+    """Return the answer to a body that is not JSON."""
     return Problem(400, "invalid_json", detail)
