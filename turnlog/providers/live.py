@@ -5,12 +5,13 @@ only when it is whole (one JSON object), nothing is shown before.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from turnlog.providers import eventstream, forms, framing, sse
-from turnlog.providers.exchange import Chunk
+from turnlog.providers.exchange import Chunk, Exchange
 from turnlog.providers.framing import Framed, Piece, sse_piece
+from turnlog.providers.read import conclude
 from turnlog.providers.reading import Mending, Reading
 from turnlog.providers.source import Source
 
@@ -37,6 +38,8 @@ class Live:
         self._start = b""
         self._looking: list[Piece] | None = []
         self._read: Callable[[list[Piece], Reading], None] | None = None
+        self._form = ""
+        self._first: list[Piece] = []
         self._shown = 0
         self._mending = Mending()
 
@@ -57,6 +60,21 @@ class Live:
             chunks += self._decide(self._looking)
         return [*chunks, *self._mending.end()]
 
+    def exchange(self, source: Source, *, at_us: int) -> Exchange | None:
+        """Return what `understand` says of a response that has come to its end, read but once.
+
+        Args:
+            source: with the response.
+            at_us: when it is booked, UTC microseconds.
+
+        Returns:
+            None where it did not come as server-sent events: then it is read whole.
+        """
+        if self._read is None or not isinstance(self._cut, _Events):
+            return None
+        framed = Framed(self._first, stream=True, whole=True, plain=self._cut.plain)
+        return conclude(source, framed, self._form, self.reading, at_us=at_us)
+
     @property
     def finished(self) -> bool:
         """Whether the end of the answer has come, whatever may follow it."""
@@ -72,7 +90,9 @@ class Live:
 
     def _decide(self, pieces: list[Piece]) -> list[Chunk]:
         self._looking = None
-        self._read = forms.READERS[forms.form_of(self._source, Framed(pieces, True, True, 0))]
+        self._first = pieces[:1]
+        self._form = forms.form_of(self._source, Framed(pieces, True, True, 0))
+        self._read = forms.READERS[self._form]
         return self._shown_by(self._read, pieces)
 
     def _shown_by(
@@ -126,17 +146,30 @@ class _Nothing:
 
 
 class _Events:
-    """Server-sent events."""
+    """Server-sent events.
+
+    Attributes:
+        plain: whole ones whose data are neither JSON nor the end marker.
+    """
 
     def __init__(self) -> None:
+        self.plain = 0
         self._decoder = sse.Decoder()
 
     def feed(self, data: bytes) -> Iterator[Piece]:
-        return filter(None, map(sse_piece, self._decoder.feed(data)))
+        return self._pieces(self._decoder.feed(data))
 
     def end(self) -> Iterator[Piece]:
         last = self._decoder.end()
-        return filter(None, (sse_piece(last),) if last is not None else ())
+        return self._pieces((last,) if last is not None else ())
+
+    def _pieces(self, events: Iterable[sse.ServerSentEvent]) -> Iterator[Piece]:
+        for event in events:
+            piece = sse_piece(event)
+            if piece is None:
+                self.plain += event.whole
+            else:
+                yield piece
 
 
 class _Binary:

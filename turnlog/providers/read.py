@@ -33,6 +33,21 @@ def understand(source: Source, *, at_us: int) -> Exchange:
     form = forms.form_of(source, framed)
     reading = Reading()
     forms.READERS[form](framed.pieces, reading)
+    return conclude(source, framed, form, reading, at_us=at_us)
+
+
+def conclude(
+    source: Source, framed: Framed, form: str, reading: Reading, *, at_us: int
+) -> Exchange:
+    """Return what a line says whose response was read.
+
+    Args:
+        source: the line.
+        framed: how its response came; of the pieces only the first is looked at.
+        form: which reader read it.
+        reading: what that gathered.
+        at_us: see `read_exchange`.
+    """
     request = requests.parse(source)
     asked = requests.model_of(source, request)
     status, code = _outcome(source, framed, reading)

@@ -230,7 +230,7 @@ class Recording:
             return
         self._show(self._live.end(), 0)
         response = self._body.content()
-        exchange = await _understood(replace(self._source, response=response))
+        exchange = await _understood(self._live, replace(self._source, response=response))
         status = _status(asked, exchange, bool(response))
         await self._ended_as(status, exchange, response, _text(error))
 
@@ -259,8 +259,12 @@ async def _begun(producer: Producer, seen: Seen) -> Run:
     return await run.__aenter__()
 
 
-async def _understood(source: Source) -> Exchange:
+async def _understood(live: Live, source: Source) -> Exchange:
+    """Return what an answer says; a stream of events was read as it came, and is not read again."""
     at_us = time.time_ns() // 1000
+    read = live.exchange(source, at_us=at_us)
+    if read is not None:
+        return read
     if len(source.response) < _LARGE_BYTES:
         return understand(source, at_us=at_us)
     return await asyncio.to_thread(understand, source, at_us=at_us)

@@ -13,7 +13,7 @@ from tests.provider import CHECKOUT_SAMPLES, SHARED
 from tests.provider.made import made
 from tests.provider.recordings import exchanges
 from tests.turnlog.providers.lines import AT_US, DONE, delta, line, stream
-from turnlog.providers import Chunk, Source, read_source, understand
+from turnlog.providers import Chunk, Exchange, Source, read_source, understand
 from turnlog.providers.live import Live
 
 GEMINI = {"candidates": [{"content": {"parts": [{"text": 'a "]}\\ \u00fc'}]}}]}
@@ -44,12 +44,18 @@ def sources() -> Iterator[Source]:
 
 def shown(source: Source, cuts: list[int]) -> list[Chunk]:
     """What a live reader shows of a response that comes in pieces of these sizes, in turns."""
+    return seen(source, cuts)[0]
+
+
+def seen(source: Source, cuts: list[int]) -> tuple[list[Chunk], Exchange | None]:
+    """What a live reader shows, and what it says of the whole where it was a stream of events."""
     live, body, at, found = Live(source), source.response, 0, list[Chunk]()
     while at < len(body):
         size = cuts[at % len(cuts)]
         found += live.feed(body[at : at + size])
         at += size
-    return found + live.end()
+    found += live.end()
+    return found, live.exchange(source, at_us=AT_US)
 
 
 def unnamed(source: Source) -> Source:
@@ -62,7 +68,10 @@ def unnamed(source: Source) -> Source:
 @given(cuts=st.lists(st.integers(1, 5000), min_size=1, max_size=7))
 def test_what_is_shown_is_what_the_whole_body_says(source: Source, cuts: list[int]) -> None:
     source = unnamed(source)
-    assert shown(source, cuts) == understand(source, at_us=AT_US).chunks
+    chunks, exchange = seen(source, cuts)
+    whole = understand(source, at_us=AT_US)
+    assert chunks == whole.chunks
+    assert exchange in (None, whole)
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the recordings beside the checkout are not there")
@@ -70,7 +79,16 @@ def test_recorded_streams_are_shown_as_they_are_read() -> None:
     for number, source in islice(enumerate(exchanges(SHARED / "streams.jsonl")), 0, None, 4):
         named = unnamed(source)
         cuts = [1 + number % 7] if len(source.response) < 10_000 else [1 + number * 37 % 4096]
-        assert shown(named, cuts) == understand(named, at_us=AT_US).chunks, source.id
+        chunks, exchange = seen(named, cuts)
+        whole = understand(named, at_us=AT_US)
+        assert chunks == whole.chunks, source.id
+        assert exchange in (None, whole), source.id
+
+
+def test_a_stream_of_events_is_read_once() -> None:
+    source = read_source(stream("chat", delta("one"), delta(finish="stop"), end=DONE))
+    assert seen(source, [7])[1] == understand(source, at_us=AT_US)
+    assert seen(read_source(line("chat", delta("whole"))), [7])[1] is None
 
 
 def test_pieces_come_with_the_bytes_that_complete_them() -> None:
