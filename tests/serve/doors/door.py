@@ -62,7 +62,15 @@ class Door(NamedTuple):
 
 @contextmanager
 def running_door(config: Config, **environment: str) -> Iterator[Door]:
-    """Run `turnlog serve` as a process of its own until the block is left."""
+    """Run `turnlog serve` as a process of its own, ready, until the block is left."""
+    with started_door(config, **environment) as door:
+        eventually(door.is_ready)
+        yield door
+
+
+@contextmanager
+def started_door(config: Config, **environment: str) -> Iterator[Door]:
+    """Run `turnlog serve` until the block is left; SIGTERM ends it well."""
     process = subprocess.Popen(
         [sys.executable, "-m", "serve", "serve", "--port", "0", "--json"],
         env={**os.environ, "TURNLOG_HOME": str(config.home), **environment},
@@ -71,9 +79,7 @@ def running_door(config: Config, **environment: str) -> Iterator[Door]:
     )
     assert process.stdout is not None
     try:
-        door = Door(config, json.loads(process.stdout.readline())["port"], process)
-        eventually(door.is_ready)
-        yield door
+        yield Door(config, json.loads(process.stdout.readline())["port"], process)
     finally:
         process.terminate()
         process.wait(60)

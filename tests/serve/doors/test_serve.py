@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from serve.doors.route import Role
-from tests.serve.doors.door import Door, eventually, new_key, running_door
+from tests.serve.doors.door import Door, eventually, new_key, running_door, started_door
 from turnlog.config import Config
 
 
@@ -130,15 +130,7 @@ def test_the_first_line_is_the_address(stack: Config) -> None:
 
 def test_without_kafka_it_starts_and_says_that_it_is_not_ready(stack: Config) -> None:
     environment = {"TURNLOG_KAFKA": "127.0.0.1:9", "TURNLOG_SPOOL": str(stack.home / "no-spool")}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "serve", "serve", "--port", "0", "--json"],
-        env={**os.environ, "TURNLOG_HOME": str(stack.home), **environment},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    try:
-        door = Door(stack, json.loads(process.stdout.readline())["port"], process)
+    with started_door(stack, **environment) as door:
         ready = door.ask("GET", "/readyz")
         assert ready.status == 503
         assert ready.json["parts"]["kafka"] is False
@@ -146,7 +138,4 @@ def test_without_kafka_it_starts_and_says_that_it_is_not_ready(stack: Config) ->
         refused = door.ask("GET", "/v1/runs/x", "tlk_x")
         assert (refused.status, refused.json["title"]) == (503, "not_ready")
         assert door.ask("GET", "/healthz").status == 200
-    finally:
-        process.terminate()
-        assert process.wait(60) == 0
-        process.stdout.close()
+    assert door.process.returncode == 0
