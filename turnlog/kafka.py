@@ -82,6 +82,8 @@ def producer_settings(config: Config) -> dict[str, Any]:
     does not. Idempotence is one producer session's: repeats across restarts are told by event id.
     `message.max.bytes` leaves room for dead letters, which are a record as large as Kafka took it
     and more headers; `batch.size` keeps the batches of other topics under their own limit.
+    `linger.ms`: a caller waits for it, and at 3,000 events a second over 18 partitions 5 ms gathered
+    no more than one record a batch (decision 0025).
 
     Raises:
         UsageError: Kafka has no address.
@@ -92,7 +94,7 @@ def producer_settings(config: Config) -> dict[str, Any]:
         "acks": "all",
         "partitioner": "murmur2_random",
         "compression.type": "zstd",
-        "linger.ms": 5,
+        "linger.ms": 1,
         "batch.size": 1_000_000,
         "message.max.bytes": 2_097_152,
         "delivery.timeout.ms": 120_000,
