@@ -13,6 +13,7 @@ from turnlog.providers import (
     chat,
     cohere,
     gemini,
+    media,
     ollama,
     other,
     responses,
@@ -29,6 +30,9 @@ READERS: dict[str, Callable[[Sequence[Piece], Reading], None]] = {
     "bedrock": bedrock.read,
     "cohere": cohere.read,
     "ollama": ollama.read,
+    "embeddings": media.read_embeddings,
+    "images": media.read_images,
+    "audio": media.read_audio,
     "other": other.read,
 }
 
@@ -39,11 +43,16 @@ _ROUTES = (
     (re.compile(r"(^|/v\d[^/]*)/messages$"), "anthropic"),
     (re.compile(r"/model/[^/]+/(converse|invoke)[^/]*$"), "bedrock"),
     (re.compile(r"/api/(chat|generate|embed)$"), "ollama"),
+    (re.compile(r"/embeddings$"), "embeddings"),
+    (re.compile(r"/images/(generations|edits|variations)$"), "images"),
 )
 _OWN: tuple[tuple[str, Callable[[Mapping[str, Any]], bool]], ...] = (
     ("bedrock", bedrock.looks_like),
     ("cohere", cohere.looks_like),
     ("ollama", ollama.looks_like),
+    ("embeddings", media.is_embeddings),
+    ("images", media.is_images),
+    ("audio", media.is_audio),
 )
 # An Azure stream begins with a chunk of neither id nor object; a long look costs nothing.
 _LOOK = 20
@@ -51,9 +60,10 @@ _LOOK = 20
 
 def form_of(source: Source, framed: Framed) -> str:
     """Return the name of the form, a key of `READERS`."""
-    proposed, shapes = _proposed(source), _shapes(framed.pieces)
-    if shapes:
-        return proposed if proposed in shapes else shapes[0]
+    proposed = _proposed(source)
+    shape = _shape(framed.pieces, proposed)
+    if shape:
+        return shape
     failed = source.status >= 400 or any(_is_error(piece) for piece in framed.pieces[:_LOOK])
     nothing = not framed.pieces
     return proposed if proposed and (failed or nothing) else "other"
@@ -63,16 +73,24 @@ def is_settled(source: Source, pieces: Sequence[Piece]) -> bool:
     """Say whether the form is clear from the first pieces of a stream, whatever may follow."""
     if len(pieces) >= _LOOK:
         return True
-    proposed, shapes = _proposed(source), _shapes(pieces)
-    return proposed in shapes if proposed else bool(shapes)
+    proposed = _proposed(source)
+    shape = _shape(pieces, proposed)
+    return shape == proposed if proposed else bool(shape)
 
 
 def _proposed(source: Source) -> str:
     return next((form for route, form in _ROUTES if route.search(source.route)), "")
 
 
-def _shapes(pieces: Sequence[Piece]) -> list[str]:
-    return [shape for piece in pieces[:_LOOK] if (shape := shape_of(piece.value))]
+def _shape(pieces: Sequence[Piece], proposed: str) -> str:
+    """Return the form that was proposed if a piece has it, else that of the first that has one."""
+    first = ""
+    for piece in pieces[:_LOOK]:
+        shape = shape_of(piece.value)
+        if shape and shape == proposed:
+            return shape
+        first = first or shape
+    return first
 
 
 def _is_error(piece: Piece) -> bool:

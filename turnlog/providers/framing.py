@@ -110,6 +110,8 @@ def _sse(body: bytes) -> Framed:
 
 def sse_piece(event: sse.ServerSentEvent) -> Piece | None:
     """Return the value that an event carries, None where its data is plain text."""
+    if event.data == DONE:
+        return Piece(DONE, None, event.event)
     value = parsed(event.data)
     if value is not NOT_JSON:
         return Piece(event.data, value, event.event)

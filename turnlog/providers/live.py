@@ -42,6 +42,7 @@ class Live:
         self._first: list[Piece] = []
         self._shown = 0
         self._mending = Mending()
+        self._said: list[Chunk] = []
 
     def feed(self, data: bytes) -> list[Chunk]:
         """Take the next bytes and return the pieces of output that they complete."""
@@ -58,7 +59,9 @@ class Live:
         chunks = self._pieces(list(self._cut.end())) if self._cut is not None else []
         if self._looking:
             chunks += self._decide(self._looking)
-        return [*chunks, *self._mending.end()]
+        halves = self._mending.end()
+        self._said += halves
+        return chunks + halves
 
     def exchange(self, source: Source, *, at_us: int) -> Exchange | None:
         """Return what `understand` says of a response that has come to its end, read but once.
@@ -73,7 +76,9 @@ class Live:
         if self._read is None or not isinstance(self._cut, _Events):
             return None
         framed = Framed(self._first, stream=True, whole=True, plain=self._cut.plain)
-        return conclude(source, framed, self._form, self.reading, at_us=at_us)
+        return conclude(
+            source, framed, self._form, self.reading, at_us=at_us, chunks=list(self._said)
+        )
 
     @property
     def finished(self) -> bool:
@@ -101,7 +106,9 @@ class Live:
         read(pieces, self.reading)
         chunks = self.reading.chunks[self._shown :]
         self._shown = len(self.reading.chunks)
-        return self._mending.take(chunks)
+        said = self._mending.take(chunks)
+        self._said += said
+        return said
 
 
 class _Cutter(Protocol):

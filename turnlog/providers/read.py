@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from turnlog.providers import forms, requests, usage
-from turnlog.providers.exchange import Exchange, Usage
+from turnlog.providers.exchange import Chunk, Exchange, Usage
 from turnlog.providers.framing import Framed, frame
 from turnlog.providers.reading import Reading, assemble, error_text, whole_characters
 from turnlog.providers.source import Source, read_source
@@ -37,7 +37,13 @@ def understand(source: Source, *, at_us: int) -> Exchange:
 
 
 def conclude(
-    source: Source, framed: Framed, form: str, reading: Reading, *, at_us: int
+    source: Source,
+    framed: Framed,
+    form: str,
+    reading: Reading,
+    *,
+    at_us: int,
+    chunks: list[Chunk] | None = None,
 ) -> Exchange:
     """Return what a line says whose response was read.
 
@@ -47,7 +53,10 @@ def conclude(
         form: which reader read it.
         reading: what that gathered.
         at_us: see `read_exchange`.
+        chunks: those of the reading in whole characters, where they are at hand.
     """
+    if chunks is None:
+        chunks = whole_characters(reading.chunks) if framed.stream else []
     request = requests.parse(source)
     asked = requests.model_of(source, request)
     status, code = _outcome(source, framed, reading)
@@ -64,7 +73,7 @@ def conclude(
         error=_error(source, framed, reading, status),
         response_id=reading.response_id,
         choices=assemble(pieces),
-        chunks=whole_characters(reading.chunks) if framed.stream else [],
+        chunks=chunks,
         usage=_usage(form, source, reading, status, asked, at_us),
         message=requests.last_message(request),
         warnings=_warnings(form, source, framed),

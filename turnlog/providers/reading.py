@@ -175,18 +175,28 @@ class Mending:
         """Take pieces in and return what can be shown of them."""
         mended = []
         for chunk in chunks:
+            if not self._held and _is_plain(chunk):
+                mended.append(chunk)
+                continue
             where = (chunk.choice, chunk.kind, chunk.call)
             text = self._held.pop(where, "") + chunk.text
             if text and "\ud800" <= text[-1] <= "\udbff":
                 self._held[where], text = text[-1], text[:-1]
             if text or chunk.kind == "tool_call":
                 id_, name = mend(chunk.id), mend(chunk.name)
-                mended.append(chunk._replace(text=mend(text), id=id_, name=name))
+                whole = Chunk(chunk.choice, chunk.kind, mend(text), chunk.call, id_, name)
+                mended.append(whole)
         return mended
 
     def end(self) -> list[Chunk]:
         """Return the halves that stayed alone, each as U+FFFD."""
         return [Chunk(choice, kind, "\ufffd", at) for (choice, kind, at) in self._held]
+
+
+def _is_plain(chunk: Chunk) -> bool:
+    """Say whether a piece is shown as it is: ASCII, and no empty text, which says nothing."""
+    text = chunk.text
+    return bool(text) and text.isascii() and chunk.id.isascii() and chunk.name.isascii()
 
 
 def whole_characters(chunks: Iterable[Chunk]) -> list[Chunk]:

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 from turnlog.providers.exchange import Message
 from turnlog.providers.json_text import NotJson, dumps, loads, mend
+from turnlog.providers.media import model_in_form
 from turnlog.providers.reading import as_dict, as_text, dicts
 from turnlog.providers.source import Source
 
@@ -24,11 +25,12 @@ def parse(source: Source) -> dict[str, Any]:
 
 
 def model_of(source: Source, request: Mapping[str, Any]) -> str:
-    """Return the model that was asked for: in the body, else in the path."""
+    """Return the model that was asked for: in the body, in the path, or in a form's field."""
     if isinstance(request.get("model"), str):
         return mend(request["model"])
-    found = _MODEL_IN_PATH.search(source.path)
-    return unquote(found[1]) if found else ""
+    if found := _MODEL_IN_PATH.search(source.path):
+        return unquote(found[1])
+    return mend(model_in_form(source.request, source.request_content_type))
 
 
 def last_message(request: Mapping[str, Any]) -> Message | None:

@@ -18,6 +18,7 @@ from genai_prices.types import Usage as Extracted
 from turnlog.ids import shaped
 from turnlog.providers.exchange import CLASSES, Usage
 from turnlog.providers.json_text import NotJson, loads_exact, number_leaves
+from turnlog.providers.reading import as_dict
 from turnlog.providers.source import Source
 
 PRICE_VERSION = f"genai-prices/{genai_prices.__version__}"
@@ -35,9 +36,18 @@ _GENERIC = {
     "bedrock": ("aws", "default"),
     "cohere": ("cohere", "default"),
     "ollama": ("openai", "chat"),
+    "embeddings": ("openai", "embeddings"),
+    "images": ("openai", "images"),
+    "audio": ("openai", "realtime"),
 }
 # What genai-prices calls the form, and the providers that have it as their default.
-_FLAVOUR = {"chat": "chat", "responses": "responses", "anthropic": "anthropic"}
+_FLAVOUR = {
+    "chat": "chat",
+    "responses": "responses",
+    "anthropic": "anthropic",
+    "embeddings": "embeddings",
+    "images": "images",
+}
 _DEFAULT = {
     "chat": frozenset(("groq", "perplexity", "arcee", "x-ai", "ovhcloud", "databricks", "mistral")),
     "responses": frozenset(("openrouter",)),
@@ -45,9 +55,8 @@ _DEFAULT = {
     "gemini": frozenset(("google",)),
     "bedrock": frozenset(("aws",)),
     "cohere": frozenset(("cohere",)),
-    "ollama": frozenset(),
 }
-_ROOT = {"gemini": "usageMetadata"}
+_ROOT = {"gemini": "usageMetadata", "audio": "response"}
 # Names that recordings give providers, for lines whose host says nothing (a proxy's).
 _NAMES = {
     "openai_chat": "openai",
@@ -152,6 +161,8 @@ def measure(
         at_us: when it was used, UTC microseconds: prices depend on it.
         context: service tier and speed that the provider says it used.
     """
+    if block.values.get("type") == "duration":
+        return unknown("by_duration", block.numbers)
     provider = provider_id(source)
     extracted = extract(form, block.values, provider)
     counts = classes(_reported(extracted)) if extracted is not None else None
@@ -232,6 +243,24 @@ def _named_ollama(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: values.get(other, 0) for name, other in names.items()}
 
 
+def _named_images(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the counts of images with what goes without saying: all that comes out are images."""
+    into, out = as_dict(values.get("input_tokens_details")), values.get("output_tokens_details")
+    return {
+        **values,
+        "input_tokens_details": {"text_tokens": 0, "image_tokens": 0, **into},
+        "output_tokens_details": {
+            "text_tokens": 0,
+            **(as_dict(out) or {"image_tokens": values.get("output_tokens")}),
+        },
+    }
+
+
+def _named_audio(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the counts of a transcript where an event of the realtime API has them."""
+    return {"usage": values}
+
+
 def _whole(value: Any) -> Any:
     """Return a number without its fraction of zero: Titan and Cohere count in `28.0`."""
     return int(value) if isinstance(value, Decimal) and value == value.to_integral() else value
@@ -242,12 +271,14 @@ _NAMED: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "bedrock": _named_bedrock,
     "cohere": _named_cohere,
     "ollama": _named_ollama,
+    "images": _named_images,
+    "audio": _named_audio,
 }
 
 
 def _readers(form: str, provider: str) -> list[tuple[str, str]]:
     readers = [_GENERIC[form]]
-    if provider in _DEFAULT[form]:
+    if provider in _DEFAULT.get(form, ()):
         readers.insert(0, (provider, "default"))
     if provider and form in _FLAVOUR:
         readers.insert(0, (provider, _FLAVOUR[form]))

@@ -1,7 +1,7 @@
 """What is known of an exchange before its request goes out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Required, Self, TypedDict, Unpack, cast
 from urllib.parse import parse_qsl, urlencode
 
@@ -97,7 +97,10 @@ class Seen:
             **who: for whom the run is.
         """
         path = without_secrets(path)
-        source = source_of(Spoke(provider, "", method, host, path), 0, request, b"")
+        spoke = Spoke(provider, "", method, host, path)
+        source = replace(
+            source_of(spoke, 0, request, b""), request_content_type=content_type.lower()
+        )
         asked = parse(source)
         said = last_message(asked) or Message("user", "")
         return cls(

@@ -71,3 +71,20 @@ def test_cuts_between_any_bytes_change_nothing(body: bytes, cuts: list[int]) -> 
         found += decoder.feed(body[start:end])
     last = decoder.end()
     assert found + ([last] if last else []) == events(body)
+
+
+USUAL = st.lists(
+    st.sampled_from(
+        [b"data: x\n\n", "event: d\ndata: é\n\n".encode(), b"data: \xff\n\n", b"event: e\n\n"]
+        + [b"data: a\ndata: b\n\n", b"id: 7\ndata: x\n\n", b"data:x\n\n", b"\n", b"data: open\n"]
+    )
+)
+
+
+@given(st.lists(USUAL.map(b"".join), max_size=4))
+def test_whole_events_in_one_go_are_read_as_byte_for_byte(chunks: list[bytes]) -> None:
+    fast, slow = Decoder(), Decoder()
+    for chunk in chunks:
+        whole = fast.feed(chunk)
+        assert whole == [event for byte in chunk for event in slow.feed(bytes((byte,)))]
+    assert fast.end() == slow.end()
