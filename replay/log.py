@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import NamedTuple, Self, cast
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from sinks.packs.reader import Pack
 from streams.archive import Archive, place_of
 from turnlog.config import Config
 from turnlog.errors import Unavailable
-from turnlog.kafka import ANSWER_S, SILENCE_S, reader_settings, unavailable
+from turnlog.kafka import ANSWER_S, SILENCE_S, reader_settings
+from turnlog.passing import bounds, passes
 
 # `consume` waits so long for more where less is there than it may take.
 _BATCH = 1_000
@@ -94,14 +95,8 @@ class LogReader:
                     return
 
     def _end(self, topic: str, partition: int) -> int:
-        wanted = TopicPartition(topic, partition)
-        try:
-            bounds = self._consumer.get_watermark_offsets(wanted, timeout=ANSWER_S)
-        except KafkaException as error:
-            raise unavailable(error) from error
-        if bounds is None:
-            raise Unavailable("kafka does not answer: no offsets in time")
-        return 0 if bounds[0] == bounds[1] else bounds[1]
+        first, end = bounds(self._consumer, topic, partition, ANSWER_S)
+        return 0 if first == end else end
 
     def read_part(self, archive: Archive | None, part: Part) -> Iterator[LogRecord]:
         """Yield the records of a partition, first those that Kafka has forgotten.
@@ -121,15 +116,17 @@ class LogReader:
 
 
 def _offset(message: Message) -> int:
-    """Return the offset of a record, or where a partition ends.
+    """Return the offset of a record, or where a partition ends; -1 for an error that passes.
 
     Raises:
-        Unavailable: it is an error.
+        Unavailable: it is another error.
     """
     error = message.error()
-    if error is not None and error.code() != KafkaError._PARTITION_EOF:
-        raise Unavailable(f"kafka does not answer: {error.name()}")
-    return cast(int, message.offset())
+    if error is None or error.code() == KafkaError._PARTITION_EOF:
+        return cast(int, message.offset())
+    if passes(error):
+        return -1
+    raise Unavailable(f"kafka does not answer: {error.name()}")
 
 
 def _archived(archive: Archive, part: Part) -> Iterator[LogRecord]:

@@ -40,6 +40,7 @@ from streams.views import VIEWS
 from turnlog.config import Config
 from turnlog.errors import TurnlogError, Unavailable
 from turnlog.kafka import client_settings
+from turnlog.passing import asked, passes
 
 logger = logging.getLogger(__name__)
 
@@ -67,14 +68,6 @@ CONSUMER_SETTINGS: Mapping[str, str | int | float | bool] = {
     "queued.min.messages": 50_000,
     # The default, 1 s without a fetch after the local queue was full, halves the throughput.
     "fetch.queue.backoff.ms": 10,
-}
-# What librdkafka mends by itself; it goes on where it was.
-PASSING = {
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._TRANSPORT,
-    KafkaError._TIMED_OUT,
-    KafkaError._RESOLVE,
-    KafkaError._PARTITION_EOF,
 }
 
 
@@ -305,7 +298,7 @@ class _Loop:
             return True
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise Stopped(_gap(self._name, message))
-        if error.code() in PASSING or error.retriable():
+        if passes(error):
             logger.warning("%s: %s", self._name, error.name())
             return False
         raise Unavailable(f"Kafka failed: {error.name()}")
@@ -385,7 +378,9 @@ class _Loop:
 
     def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         self._settle(WRITE_TIMEOUT_S)
-        committed = consumer.committed(places, timeout=REQUEST_TIMEOUT_S)
+        committed = asked(
+            lambda: consumer.committed(places, timeout=REQUEST_TIMEOUT_S), REQUEST_TIMEOUT_S
+        )
         self._sink.recover({(p.topic, p.partition): max(p.offset, 0) for p in committed})
         for place in committed:
             place.offset = place.offset if place.offset >= 0 else OFFSET_BEGINNING

@@ -15,7 +15,6 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from sinks.clickhouse.locator import LocatorRow, LocatorTable
 from sinks.packs.store import PackStore
-from streams.batch import PASSING
 from streams.keys_reader import KeyReader
 from turnlog.config import Config
 from turnlog.errors import DecodeError, FrameError, NoTree, TurnlogError, Unavailable
@@ -23,6 +22,7 @@ from turnlog.events import Event, decode
 from turnlog.kafka import reader_settings
 from turnlog.keys import Locator, Subject, open_content
 from turnlog.keys.outside import pointer_in
+from turnlog.passing import passes
 
 logger = logging.getLogger(__name__)
 
@@ -219,10 +219,10 @@ def _event(message: Message, org: str, ref: str) -> Event:
 
 
 def _passing(message: Message) -> bool:
-    """Tell whether to go on waiting: librdkafka mends what is retriable by itself."""
+    """Tell whether to go on waiting: librdkafka mends what passes by itself."""
     error = message.error()
     if error is None or error.code() == KafkaError._PARTITION_EOF:
         return False
-    if error.retriable() or error.code() in PASSING:
+    if passes(error):
         return True
     raise Unavailable(f"kafka does not answer: {error.name()}")

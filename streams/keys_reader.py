@@ -50,6 +50,7 @@ from turnlog.keys.kms import LocalKms
 from turnlog.keys.orgkeys import check_keys
 from turnlog.keys.rows import Row
 from turnlog.keys.tree import StoredTree
+from turnlog.passing import bounds
 
 logger = logging.getLogger(__name__)
 
@@ -316,17 +317,7 @@ class KeyReader:
             return self._ends_consumer
 
     def _bounds(self, asked: Consumer) -> dict[int, tuple[int, int]]:
-        try:
-            return {number: self._bounds_of(asked, number) for number in self._partitions}
-        except KafkaException as error:
-            raise unavailable(error) from error
-
-    def _bounds_of(self, asked: Consumer, number: int) -> tuple[int, int]:
-        place = TopicPartition(self._topic, number)
-        bounds = asked.get_watermark_offsets(place, timeout=ANSWER_S)
-        if bounds is None:
-            raise Unavailable("kafka does not answer: no offsets in time")
-        return bounds
+        return {number: bounds(asked, self._topic, number, ANSWER_S) for number in self._partitions}
 
     def _reach(self, ends: Mapping[int, int]) -> None:
         """Wait until the offsets are read; 5 s without any progress end it."""

@@ -23,6 +23,7 @@ from streams.views import View
 from turnlog.config import Config
 from turnlog.errors import Unavailable
 from turnlog.kafka import client_settings
+from turnlog.passing import asked
 
 logger = logging.getLogger(__name__)
 
@@ -123,9 +124,13 @@ class Progress:
         wanted = {TopicPartition(topic, number): spec for topic, number in partitions}
         if not wanted:
             return {}
+        return asked(lambda: self._answered(wanted), REQUEST_TIMEOUT_S)
+
+    def _answered(self, wanted: dict[TopicPartition, OffsetSpec]) -> dict[Partition, int]:
         futures = self._admin.list_offsets(wanted, request_timeout=REQUEST_TIMEOUT_S)
         return {
-            (part.topic, part.partition): _result(future).offset for part, future in futures.items()
+            (part.topic, part.partition): _in_time(future).offset
+            for part, future in futures.items()
         }
 
 
@@ -146,9 +151,14 @@ def _oldest_ms(consumer: Consumer, partitions: int) -> int:
 
 def _result(future: "Future[Any]") -> Any:
     try:
-        return future.result(timeout=REQUEST_TIMEOUT_S + 1)
+        return _in_time(future)
     except KafkaException as error:
         raise Unavailable(f"Kafka does not answer: {_reason(error)}") from error
+
+
+def _in_time(future: "Future[Any]") -> Any:
+    try:
+        return future.result(timeout=REQUEST_TIMEOUT_S + 1)
     except TimeoutError as error:
         raise Unavailable("Kafka does not answer in time") from error
 

@@ -17,6 +17,8 @@ from confluent_kafka.admin import AdminClient
 
 from turnlog.config import Config
 from turnlog.errors import Unavailable
+from turnlog.passing import bounds as bounds_of
+from turnlog.passing import passes
 from turnlog.seldom import Seldom
 
 
@@ -44,14 +46,6 @@ logger.addFilter(SeldomRepeated())
 
 ANSWER_S = 10.0
 """How long a broker may take over one request before it counts as away."""
-
-_NO_LEADER_YET = frozenset(
-    (
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-    )
-)
 
 SILENCE_S = 30.0
 """How long reading may make no progress before the broker counts as away."""
@@ -82,8 +76,8 @@ def producer_settings(config: Config) -> dict[str, Any]:
     does not. Idempotence is one producer session's: repeats across restarts are told by event id.
     `message.max.bytes` leaves room for dead letters, which are a record as large as Kafka took it
     and more headers; `batch.size` keeps the batches of other topics under their own limit.
-    `linger.ms`: a caller waits for it, and at 3,000 events a second over 18 partitions 5 ms gathered
-    no more than one record a batch (decision 0025).
+    `linger.ms`: a caller waits for it, and at 3,000 events a second over 18 partitions 5 ms
+    gathered no more than one record a batch (decision 0025).
 
     Raises:
         UsageError: Kafka has no address.
@@ -158,26 +152,9 @@ def end_offsets(config: Config, topic: str, *, isolation: str = "read_committed"
     partitions = partitions_of(config, topic)
     consumer = Consumer(reader_settings(config, isolation))
     try:
-        return {n: _bounds(consumer, topic, n)[1] for n in partitions}
+        return {n: bounds_of(consumer, topic, n, ANSWER_S)[1] for n in partitions}
     finally:
         consumer.close()
-
-
-def _bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
-    """Return the first and the end offset; a partition just made may take a moment to answer."""
-    wanted = TopicPartition(topic, partition)
-    deadline = time.monotonic() + ANSWER_S
-    while True:
-        try:
-            bounds = consumer.get_watermark_offsets(wanted, timeout=ANSWER_S)
-        except KafkaException as error:
-            if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > deadline:
-                raise unavailable(error) from error
-            time.sleep(0.1)
-            continue
-        if bounds is None:
-            raise Unavailable("kafka does not answer: no offsets in time")
-        return bounds
 
 
 def read_all(
@@ -203,7 +180,7 @@ def read_all(
     wanted = partitions_of(config, topic) if partitions is None else list(partitions)
     consumer = Consumer(reader_settings(config, isolation))
     try:
-        bounds = {n: _bounds(consumer, topic, n) for n in wanted}
+        bounds = {n: bounds_of(consumer, topic, n, ANSWER_S) for n in wanted}
         ends = {n: end for n, (start, end) in bounds.items() if end > start}
         consumer.assign([TopicPartition(topic, n, bounds[n][0]) for n in ends])
         yield from _until(consumer, ends)
@@ -233,6 +210,8 @@ def _step(message: Message, open_ends: dict[int, int]) -> Iterator[Message]:
     """Yield the message if it is a record below its partition's end; close what is reached."""
     error = message.error()
     if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        if passes(error):
+            return
         raise Unavailable(f"kafka does not answer: {error.name()}")
     partition, offset = _place(message)
     end = open_ends.get(partition)

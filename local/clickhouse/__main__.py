@@ -9,6 +9,7 @@ from aiohttp import web
 
 from local.clickhouse.engine import Engine
 from local.clickhouse.server import application
+from turnlog.places import log_places_only
 
 logger = logging.getLogger(__name__)
 
@@ -19,6 +20,7 @@ _LAST_ANSWERS_S = 10.0
 
 async def serve(port: int) -> None:
     """Serve on 127.0.0.1 until SIGTERM, then let what runs come to its end."""
+    log_places_only()
     engine = Engine(_DATA)
     runner = web.AppRunner(
         application(engine),

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from serve.cli.output import say
 from turnlog.errors import NotInstalled, TurnlogError, Unavailable, UsageError
 from turnlog.proxy import past_proxy
 
@@ -86,10 +87,10 @@ def guarded(call: Callable[[], Any]) -> int:
     try:
         call()
     except UsageError as error:
-        click.echo(f"turnlog: {error}", err=True)
+        _tell(error)
         return 2
     except TurnlogError as error:
-        click.echo(f"turnlog: {error}", err=True)
+        _tell(error)
         if isinstance(error, Unavailable) and not isinstance(error, NotInstalled):
             click.echo("`turnlog status` shows which parts run, `turnlog up` starts them", err=True)
         return 1
@@ -98,6 +99,12 @@ def guarded(call: Callable[[], Any]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0
+
+
+def _tell(error: TurnlogError) -> None:
+    # Several lines where it quotes a part's log.
+    for line in f"turnlog: {error}".split("\n"):
+        say(line, err=True)
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from serve.cli.output import json_line
+from serve.cli.output import json_line, say
 from turnlog.config import load
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ async def _print(answers: "AsyncIterator[Answer]") -> int:
     click.echo(f"{sum(counts.values())} events: {_listed(counts)}")
     for answer in refused:
         where = f"{answer.field}: " if answer.field else ""
-        click.echo(f"  event {answer.n}: {answer.outcome}: {where}{answer.detail}")
+        say(f"  event {answer.n}: {answer.outcome}: {where}{answer.detail}")
     return len(refused)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from serve.cli.output import json_line
+from serve.cli.output import json_line, plain, say, text
 from serve.conversation_api import Conversation, read_conversation
 from turnlog.config import load
 
@@ -34,14 +34,14 @@ def conversation(
     else:
         _show(found, places=everything)
     for line in found.unreadable:
-        click.echo(f"turnlog: {line}", err=True)
+        say(f"turnlog: {line}", err=True)
     ctx.exit(1 if found.unreadable else 0)
 
 
 def _show(found: Conversation, *, places: bool) -> None:
     title = found.title or found.conversation
     gone = "[erased or damaged]" if found.unreadable else "[erased]"
-    click.secho(f"{title}  ({len(found.turns)} turns)", bold=True)
+    click.secho(f"{plain(title)}  ({len(found.turns)} turns)", bold=True)
     for turn in found.turns:
         about = [turn["status"]] if turn["status"] else []
         if places:
@@ -49,15 +49,15 @@ def _show(found: Conversation, *, places: bool) -> None:
         if places and turn["turn"] == found.leaf:
             about.append("leaf")
         click.echo()
-        click.secho(f"{turn['turn_seq']:>4}  {turn['role']}", bold=True, nl=False)
-        click.secho(f"  {', '.join(about)}" if about else "", dim=True)
+        click.secho(f"{turn['turn_seq']:>4}  {plain(turn['role'])}", bold=True, nl=False)
+        click.secho(f"  {plain(', '.join(about))}" if about else "", dim=True)
         _say(turn, found.calls.get(turn["turn"], []), gone)
 
 
 def _say(turn: dict[str, Any], calls: list[str], gone: str) -> None:
     said = _said(turn, calls, gone)
     if said.strip():
-        click.echo(textwrap.indent(said, _INDENT))
+        click.echo(textwrap.indent(text(said), _INDENT))
     else:
         nothing = "(no output yet)" if turn["status"] == "running" else "(no output)"
         click.secho(_INDENT + nothing, dim=True)

@@ -12,7 +12,7 @@ import click
 import samples
 from serve.cli import cli
 from serve.cli.imports import unknown_usage
-from serve.cli.output import table
+from serve.cli.output import say, table
 from serve.cli.stack import start
 from serve.importer import Report, import_file
 from serve.importer.lines import read_lines
@@ -73,12 +73,12 @@ def feed(config: Config, path: Path) -> int:
 
 def _say_more(report: Report) -> None:
     for row in report.rejected.listed[:10]:
-        click.echo(f"  rejected {row['id']}: {row['reason']}", err=True)
+        say(f"  rejected {row['id']}: {row['reason']}", err=True)
     if report.no_usage:
-        click.echo(f"  {unknown_usage(report.no_usage)}")
+        say(f"  {unknown_usage(report.no_usage)}")
     kinds = Counter(row["reason"] for row in report.warnings.listed)
     for reason, count in kinds.most_common(5):
-        click.echo(f"  {count} x {reason}")
+        say(f"  {count} x {reason}")
 
 
 def caught_up(config: Config) -> None:
@@ -141,7 +141,8 @@ def read_back(config: Config, runs: Sequence[dict[str, Any]], files: Sequence[Pa
         if line_id in stored and response:
             run = stored[line_id]
             same = run_content(config, ORG, run["run"], "response") == response
-            click.echo(f"{run['run']}  {run['provider']} {run['model']}\n{run['content_ref']}")
+            say(f"{run['run']}  {run['provider']} {run['model']}")
+            say(run["content_ref"])
             click.echo(f"{len(response)} bytes, {'identical to' if same else 'NOT'} what came in")
             if not same:
                 raise TurnlogError(f"run {run['run']} does not read back as it came in")

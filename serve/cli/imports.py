@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from serve.cli.output import json_line
+from serve.cli.output import json_line, say
 from turnlog.config import load
 
 if TYPE_CHECKING:
@@ -68,14 +68,14 @@ def _print(report: "Report") -> None:
     if report.read_again:
         click.echo(f"read again: {report.read_again} runs have their usage now")
     for title, counts in (("status", report.by_status), ("usage", report.usage)):
-        click.echo(f"{title}: " + ", ".join(f"{n} {name}" for name, n in counts.items() if n))
+        say(f"{title}: " + ", ".join(f"{n} {name}" for name, n in counts.items() if n))
     if report.no_usage:
-        click.echo(unknown_usage(report.no_usage))
+        say(unknown_usage(report.no_usage))
     for title, noted in (("warnings", report.warnings), ("rejected", report.rejected)):
         if noted.count:
             click.echo(f"{title}: {noted.count}")
         for row in noted.listed[:SHOWN]:
-            click.echo(f"  {_plain(row['id'])}: {row['reason']}")
+            say(f"  {row['id'] or 'all lines'}: {row['reason']}")
         if noted.count > SHOWN:
             click.echo(f"  and {noted.count - SHOWN} more: --json lists them")
 
@@ -85,8 +85,3 @@ def unknown_usage(reasons: Mapping[str, int]) -> str:
     listed = sorted(reasons.items(), key=lambda found: (-found[1], found[0]))
     why = ", ".join(f"{count} {reason}" for reason, count in listed)
     return f"without usage: {sum(reasons.values())} runs ({why})"
-
-
-def _plain(line_id: str) -> str:
-    """Return an id without the control characters that a terminal would obey."""
-    return "".join(c if c.isprintable() else "?" for c in line_id) or "all lines"

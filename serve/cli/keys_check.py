@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from serve.cli.output import json_line
+from serve.cli.output import json_line, say
 
 if TYPE_CHECKING:
     from streams.keys.checking import Checking
@@ -33,25 +33,25 @@ def check(gone: bool, org: str, as_json: bool) -> None:
         require_id(org, "org")
     checking = Checking(load(), org)
     found = _kept(checking) if gone else _findings(checking)
-    count = sum(_say(line, as_json) for line in found)
+    count = sum(_show(line, as_json) for line in found)
     summary = checking.summary(count, gone)
     if as_json:
         json_line(summary)
     else:
-        click.echo(_words(summary, gone))
+        say(_words(summary, gone))
     if count:
         raise click.exceptions.Exit(1)
 
 
-def _say(line: dict[str, Any], as_json: bool) -> int:
+def _show(line: dict[str, Any], as_json: bool) -> int:
     """Print one finding; return how many that is."""
     if as_json:
         json_line(line)
     elif "what" in line:
-        click.echo(" ".join(filter(None, (line["org"], line["tree"], _said(line)))))
+        say(" ".join(filter(None, (line["org"], line["tree"], _said(line)))))
     else:
         place = f"{line['org']} {line['tree']} generation {line['generation']} in {line['where']}"
-        click.echo(f"{place}: {line['why']}, {line['detail']}")
+        say(f"{place}: {line['why']}, {line['detail']}")
     return 1
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from serve.cli.output import json_line, table
+from serve.cli.output import json_line, plain, say, table
 from turnlog.errors import TurnlogError, UsageError
 
 if TYPE_CHECKING:
@@ -94,13 +94,14 @@ def _confirm(what: "Selector", aimed: "Aim") -> None:
     if not sys.stdin.isatty():
         raise UsageError("nobody can confirm here: add --yes")
     places = len(aimed.targets)
-    click.echo(f"This destroys {_WHAT[what.kind].format(what.value)}.", err=True)
+    say(f"This destroys {_WHAT[what.kind].format(what.value)}.", err=True)
     click.echo(
         f"{aimed.runs} runs under {places} {'prefix' if places == 1 else 'prefixes'} of the key"
         " tree; runs that were erased before are counted too. It cannot be undone.",
         err=True,
     )
-    typed = click.prompt(f"Type {what.value} to go on", err=True, default="", show_default=False)
+    asked = f"Type {plain(what.value)} to go on"
+    typed = click.prompt(asked, err=True, default="", show_default=False)
     if typed != what.value:
         raise TurnlogError("that is not what was asked for: nothing was punctured")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from serve.cli.output import json_line, table
+from serve.cli.output import json_line, say, table
 
 _DAYS = ["day", "state", "pages", "nodes", "erased"]
 _PLACES = ["tree", "day", "gen", "request", "response"]
@@ -51,7 +51,7 @@ def _tree(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         json_line(found)
         return
-    click.echo(
+    say(
         f"{found['project']} {found['month']} ({found['retention_class']}): tree {found['tree']},"
         f" generation {found['generation']}, {found['pages']} pages, {found['nodes']} nodes"
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import click
 
-from serve.cli.output import json_line, table
+from serve.cli.output import json_line, say, table
 from turnlog.config import Config, load
 
 DIRECTORY = "turnlog.directory"
@@ -38,7 +38,7 @@ def create_(org_id: str, project: str, as_json: bool) -> None:
         json_line({**made._asdict(), "credential": path})
         return
     verb = "created" if made.created else "there already"
-    click.echo(f"{made.org}/{made.project}: {verb}; credential {made.credential}")
+    say(f"{made.org}/{made.project}: {verb}; credential {made.credential}")
 
 
 @org.command("list")

@@ -9,6 +9,7 @@ import click
 from serve.cli.output import json_line
 from turnlog.config import load
 from turnlog.errors import UsageError
+from turnlog.places import log_places_only
 
 if TYPE_CHECKING:
     from serve.proxy import Settings
@@ -69,6 +70,7 @@ def proxy(
 async def _serve(settings: "Settings", host: str, port: int, as_json: bool) -> None:
     from serve.proxy import Proxy, producer_of
 
+    log_places_only()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

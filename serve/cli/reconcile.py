@@ -8,7 +8,7 @@ import click
 
 from replay.reconcile import Report, as_json, read_marks, topics_of
 from replay.reconcile import reconcile as compare
-from serve.cli.output import json_line, table
+from serve.cli.output import json_line, say, table
 from serve.views import wait_for
 from streams.progress import Progress
 from turnlog.config import Config, load
@@ -100,13 +100,13 @@ def _progress() -> Iterator[Say]:
 def _print(outcome: Outcome) -> None:
     found = as_json(outcome.report)
     if outcome.ok:
-        click.echo(_clean(found))
+        say(_clean(found))
     else:
         _print_wrong(found, outcome.behind)
     if found["unknown"]:
-        click.echo(_unknown(found["unknown"]))
+        say(_unknown(found["unknown"]))
     if found["since"]:
-        click.echo(f"Compared from these offsets on, retention took the rest: {found['since']}")
+        say(f"Compared from these offsets on, retention took the rest: {found['since']}")
 
 
 def _clean(found: Mapping[str, Any]) -> str:
@@ -130,11 +130,11 @@ def _unknown(tails: list[dict[str, Any]]) -> str:
 
 def _print_wrong(found: Mapping[str, Any], behind: Mapping[str, int]) -> None:
     for name, lag in behind.items():
-        click.echo(f"{name} did not catch up: {lag} events behind; what it lacks may only be late.")
+        say(f"{name} did not catch up: {lag} events behind; what it lacks may only be late.")
     table([{"view": n, **sums} for n, sums in found["views"].items()], list(_VIEW))
     for kind in ("gaps", "duplicates", "conflicts"):
         listed = found[kind]
         if listed:
-            click.echo(f"{kind}: {len(listed)} listed")
+            say(f"{kind}: {len(listed)} listed")
         for row in listed[:_SHOWN]:
-            click.echo("  " + " ".join(f"{k}={v}" for k, v in row.items()))
+            say("  " + " ".join(f"{k}={v}" for k, v in row.items()))

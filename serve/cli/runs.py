@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from serve.cli.output import json_line, table
+from serve.cli.output import json_line, say, table, text
 from serve.runs_api import STATUSES, list_runs, run_content, run_summary
 from turnlog.config import load
 from turnlog.errors import UsageError
@@ -106,13 +106,14 @@ def _show(summary: dict[str, Any]) -> None:
 
 
 def _line(name: str, value: Any) -> None:
-    click.echo(f"{name:<12}  {'-' if value is None else value}")
+    say(f"{name:<12}  {'-' if value is None else value}")
 
 
 def _show_choice(choice: dict[str, Any]) -> None:
-    click.echo(f"\noutput {choice.get('index', 0)}")
+    click.echo()
+    say(f"output {choice.get('index', 0)}")
     for name in ("reasoning", "text", "refusal"):
         if choice.get(name):
-            click.echo(choice[name] if name == "text" else f"[{name}] {choice[name]}")
+            click.echo(text(choice[name] if name == "text" else f"[{name}] {choice[name]}"))
     for call in choice.get("tool_calls", ()):
-        click.echo(f"[tool call] {call.get('name', '')}({call.get('arguments', '')})")
+        click.echo(text(f"[tool call] {call.get('name', '')}({call.get('arguments', '')})"))

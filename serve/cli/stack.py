@@ -8,7 +8,7 @@ import click
 
 from local import doctor as checks
 from local import kafka, process, stack
-from serve.cli.output import json_line, table
+from serve.cli.output import json_line, say, table
 from turnlog.config import Config, load
 from turnlog.errors import TurnlogError
 
@@ -96,7 +96,7 @@ def status(as_json: bool) -> None:
         if part["state"] in ("died", "failing"):
             log = process.log_path(config.home, part["name"])
             said = "".join(process.log_tail(config.home, part["name"], lines=1))
-            click.echo(f"{part['name']} {part['state']}: {said} ({log})")
+            say(f"{part['name']} {part['state']}: {said.strip()} ({log})")
     if views:
         click.echo()
         table(views, ["view", "lag_events", "lag_s", "dead", "table"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from serve.cli.output import console, json_line, table
+from serve.cli.output import json_line, say, table
 from topics import Drift, Topic, catalogue, ensure, verify
 from turnlog.config import Config, load
 from turnlog.events import evolution
@@ -63,7 +63,7 @@ def schemas(record: bool, as_json: bool) -> None:
         table(rows, ["event", "topic", "fingerprint", "fields", "versions"])
     found = evolution.problems()
     for problem in found:
-        click.echo(problem, err=True)
+        say(problem, err=True)
     sys.exit(1 if found else 0)
 
 
@@ -86,7 +86,7 @@ def _report(config: Config, drifts: list[Drift], as_json: bool) -> None:
     if not as_json:
         table(rows, ["topic", "partitions", "policy", "retention_ms", "state"])
         for drift in drifts:
-            console().print(_line(drift), markup=False, highlight=False)
+            say(_line(drift))
     sys.exit(1 if drifts else 0)
 
 

@@ -1,4 +1,4 @@
-"""aiohttp's HTTP protocol with what it lacks at an open port.
+"""aiohttp's HTTP protocol with what it lacks at an open port: the door's and the proxy's.
 
 A request's head has a bound on its time, and what is no HTTP gets an answer that says neither which
 versions run here nor what was sent.
@@ -6,17 +6,18 @@ versions run here nor what was sent.
 
 import asyncio
 import logging
-import traceback
 from collections.abc import Mapping
 from typing import Any
 
 import orjson
 from aiohttp import web
+from aiohttp.http import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
 from serve.doors.problem import Problem
 from serve.doors.refusals import MEDIA_TYPE, answer
 from turnlog.errors import UsageError
+from turnlog.places import where
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +46,18 @@ class Protocol(RequestHandler):
         super().data_received(data)
         if self._request_count != heads:
             self._stop_clock()
+            self._break_body()
         elif self._head_timer is None and self._is_idle():
             self._head_timer = self._loop.call_later(HEAD_S, self._head_is_late)
+
+    def _break_body(self) -> None:
+        """Tell who reads a body that its framing is broken; aiohttp lets him wait for its rest."""
+        request = self._current_request
+        if request is None or request.content.is_eof() or not self._messages:
+            return
+        if not isinstance(self._messages[-1][0], RawRequestMessage):
+            self._messages.pop()
+            request.content.set_exception(web.RequestPayloadError("the body is not framed as HTTP"))
 
     def _is_idle(self) -> bool:
         """Tell whether no request is being read or answered: what comes now is a head."""
@@ -67,6 +78,12 @@ class Protocol(RequestHandler):
         if self.transport is not None:
             self.transport.write(_raw(_LATE))
             self.force_close()
+
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        """Log what aiohttp itself met; a body that broke off is the client's, and was answered."""
+        error = kw.get("exc_info")
+        if not isinstance(error, web.RequestPayloadError):
+            logger.error("a request failed: %s", where(error))
 
     def handle_error(
         self,
@@ -96,15 +113,6 @@ _SAID = {
 }
 
 
-def where(error: BaseException | None) -> str:
-    """Return an error's type and place; its message might hold content."""
-    if error is None:
-        return "no error"
-    frames = traceback.extract_tb(error.__traceback__)[-3:]
-    places = " < ".join(f"{frame.filename}:{frame.lineno}" for frame in reversed(frames))
-    return f"{type(error).__name__} at {places}"
-
-
 def _raw(problem: Problem) -> bytes:
     body = orjson.dumps(problem.body())
     head = (
@@ -116,7 +124,7 @@ def _raw(problem: Problem) -> bytes:
 
 SETTINGS: Mapping[str, Any] = {
     "access_log": None,
-    # Bodies are inflated by `serve.doors.body`, within bounds.
+    # Bodies are inflated by `serve.doors.body`, within bounds, or pass as they are.
     "auto_decompress": False,
     "keepalive_timeout": IDLE_S,
     "lingering_time": LINGER_S,
@@ -126,8 +134,8 @@ SETTINGS: Mapping[str, Any] = {
 """Of a runner and of each of its connections."""
 
 
-async def listen(runner: web.AppRunner, host: str, port: int) -> asyncio.Server:
-    """Take connections for an application that is set up; port 0: any that is free.
+async def listen(runner: web.BaseRunner, host: str, port: int) -> asyncio.Server:
+    """Take connections for a runner that is set up; port 0: any that is free.
 
     Raises:
         UsageError: the address cannot be listened on.

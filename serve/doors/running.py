@@ -20,6 +20,7 @@ from serve.doors.server import Server
 from sinks.redis import connect_async
 from turnlog.config import Config
 from turnlog.errors import TurnlogError
+from turnlog.places import log_places_only
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ async def run(config: Config, host: str, port: int, stop: asyncio.Event, bound: 
         UsageError: the address or the config cannot be used.
         Unavailable: at the end: something that was accepted is neither in Kafka nor on the disk.
     """
+    log_places_only()
     async with serving(config) as server, answering(server, host, port) as bound_port:
         bound(host, bound_port)
         await stop.wait()

@@ -16,6 +16,7 @@ from multidict import CIMultiDict
 from serve.doors.problem import Problem
 from serve.proxy.headers import for_client
 from serve.proxy.recorder import Recorder
+from serve.proxy.request import broken
 from serve.proxy.upstream import BROKE, Incoming, Upload, Upstream
 
 logger = logging.getLogger(__name__)
@@ -24,30 +25,30 @@ Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class Passed(web.StreamResponse):
-    """An answer of the provider's.
+    """An answer of the provider's, with nothing of aiohttp's but a `Date` that is missing.
 
-    Attributes:
-        named: the headers that it came with, in lower case.
+    A proxy adds one (RFC 9110, section 6.6.1).
     """
 
     def __init__(self, answer: aiohttp.ClientResponse, added: dict[str, str]) -> None:
         headers = for_client(decoded(answer.raw_headers))
-        self.named = frozenset(name.lower() for name in headers)
+        self._not_its_own = [name for name in _AIOHTTPS if name not in headers]
+        # The head goes out with the first piece where that is here, by itself where it is not.
+        self._send_headers_immediately = not _has_come(answer.content)
         headers.extend(added)
         super().__init__(status=answer.status, reason=answer.reason, headers=headers)
 
+    async def _prepare_headers(self) -> None:
+        await super()._prepare_headers()
+        for name in self._not_its_own:
+            self.headers.pop(name, None)
 
-async def without_ours(request: web.BaseRequest, response: web.StreamResponse) -> None:
-    """Take out what aiohttp puts into an answer: the provider's, or which versions run here.
 
-    `Date` stays: a proxy adds one that is missing (RFC 9110, section 6.6.1).
-    """
-    if not isinstance(response, Passed):
-        response.headers["Server"] = "turnlog"
-        return
-    for name in ("Server", "Content-Type"):
-        if name.lower() not in response.named:
-            response.headers.pop(name, None)
+_AIOHTTPS = ("Server", "Content-Type")
+
+
+def _has_come(content: aiohttp.StreamReader) -> bool:
+    return content.is_eof() or bool(content._buffer)
 
 
 class Passing:
@@ -97,7 +98,7 @@ class Passing:
     async def _back(self, answer: aiohttp.ClientResponse) -> web.StreamResponse:
         response, incoming = Passed(answer, self._added), Incoming(answer)
         try:
-            await response.prepare(self._request)
+            await self._head(response)
             await self._body(incoming, response)
             await response.write_eof()
         except asyncio.CancelledError:
@@ -106,12 +107,21 @@ class Passing:
         except _Broke as broke:
             self._recorder.broke_later(broke.error)
             answer.close()
+            if not self._request.writer.output_size:
+                raise _no_answer(broke.error, self._added) from None
             _break_off(self._request)
         except ConnectionError:
             self._left(answer, incoming)
         else:
             self._recorder.done_later()
         return response
+
+    async def _head(self, response: Passed) -> None:
+        try:
+            await response.prepare(self._request)
+        except ValueError as error:
+            # Control characters in a status line or header, which aiohttp reads and never writes.
+            raise _Broke(error) from None
 
     async def _body(self, incoming: Incoming, response: web.StreamResponse) -> None:
         while True:
@@ -166,8 +176,8 @@ def _text(value: bytes) -> str:
 
 
 def _no_answer(error: BaseException, headers: dict[str, str]) -> Problem:
-    if isinstance(error, web.RequestPayloadError):
-        return Problem(400, "body_broken", "the body of the request broke off", headers=headers)
+    if isinstance(error.__cause__, web.RequestPayloadError):
+        return broken()
     # The class alone: the text of some names the address, of others what was sent.
     detail = f"the provider does not answer ({type(error).__name__})"
     return Problem(502, "no_answer", detail, headers=headers)

@@ -3,8 +3,9 @@
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
+from serve.doors.problem import Problem
 from serve.proxy.upstream import Upload
 from turnlog.recording.body import MAX_BODY_BYTES, Body
 
@@ -21,17 +22,36 @@ class Held(NamedTuple):
     body: bytes
 
 
-async def hold(request: web.Request, limit: int = MAX_BODY_BYTES) -> Held:
+async def tell_to_go_on(request: web.BaseRequest) -> None:
+    """Answer a client that waits for word before it sends its body.
+
+    Raises:
+        Problem: 417, it expects something else.
+    """
+    expected = request.headers.get("Expect")
+    if expected is None or request.version < HttpVersion11:
+        return
+    if expected.lower() != "100-continue":
+        raise Problem(417, "expectation", "this server expects nothing but 100-continue")
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    # Of the answer itself nothing is out yet.
+    request.writer.output_size = 0
+
+
+async def hold(request: web.BaseRequest, limit: int = MAX_BODY_BYTES) -> Held:
     """Read a body up to a limit; a longer one is passed piece by piece and not kept.
 
     Args:
         request: whose body.
         limit: bytes.
+
+    Raises:
+        Problem: 400, the body broke off.
     """
     if not request.body_exists:
         return Held(None, b"")
     pieces, size = [], 0
-    while piece := await request.content.readany():
+    while piece := await _next(request):
         pieces.append(piece)
         size += len(piece)
         if size > limit:
@@ -40,7 +60,19 @@ async def hold(request: web.Request, limit: int = MAX_BODY_BYTES) -> Held:
     return Held(whole, _plain(whole, request.headers.get("Content-Encoding", "")))
 
 
-async def _rest(pieces: list[bytes], request: web.Request) -> AsyncIterator[bytes]:
+async def _next(request: web.BaseRequest) -> bytes:
+    try:
+        return await request.content.readany()
+    except (web.RequestPayloadError, ConnectionError):
+        raise broken() from None
+
+
+def broken() -> Problem:
+    """Return the refusal of a request whose body broke off."""
+    return Problem(400, "body_broken", "the body of the request broke off")
+
+
+async def _rest(pieces: list[bytes], request: web.BaseRequest) -> AsyncIterator[bytes]:
     while pieces:
         yield pieces.pop(0)
     async for piece in request.content.iter_any():

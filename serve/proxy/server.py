@@ -15,12 +15,13 @@ import orjson
 from aiohttp import web
 
 from serve.doors.problem import Problem
+from serve.doors.protocol import SETTINGS, listen
 from serve.doors.refusals import answer
 from serve.proxy.calls import is_call, target_of
 from serve.proxy.headers import RUN, Marks, for_upstream, marks_of, narrow_codings
-from serve.proxy.passing import Passing, decoded, without_ours
+from serve.proxy.passing import Passing, decoded
 from serve.proxy.recorder import Nobody, Recorder
-from serve.proxy.request import Held, hold
+from serve.proxy.request import Held, hold, tell_to_go_on
 from serve.proxy.settings import Settings
 from serve.proxy.upstream import Upload, Upstream
 from turnlog.config import Config
@@ -114,26 +115,20 @@ class Proxy:
                 await self._open_producer()
 
     async def _listen(self, stack: AsyncExitStack, host: str, port: int) -> None:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self._handle)
-        app.on_response_prepare.append(without_ours)
-        runner = web.AppRunner(
-            app,
-            handle_signals=False,
-            access_log=None,
+        server = web.Server(
+            self._handle,
             # A client that leaves while the provider is silent is noticed by nothing else.
             handler_cancellation=True,
-            # Bodies of requests pass as they are.
-            auto_decompress=False,
-            shutdown_timeout=self.settings.grace_s,
+            **SETTINGS,
+        )
+        runner = web.ServerRunner(
+            server, handle_signals=False, shutdown_timeout=self.settings.grace_s
         )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        try:
-            await web.TCPSite(runner, host, port).start()
-        except OSError as error:
-            raise UsageError(f"cannot listen at {host}:{port}: {error.strerror}") from None
-        self.port = runner.addresses[0][1]
+        listener = await listen(runner, host, port)
+        stack.callback(listener.close)
+        self.port = listener.sockets[0].getsockname()[1]
 
     async def _rest(self) -> None:
         """Wait for what goes on without clients."""
@@ -150,34 +145,41 @@ class Proxy:
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
 
-    async def _handle(self, request: web.Request) -> web.StreamResponse:
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         self._open += 1
         try:
-            return await self._answered(request)
+            response = await self._answered(request)
         except Problem as problem:
-            return answer(problem)
+            response = answer(problem)
         finally:
             self._open -= 1
+        if not response.prepared:
+            # aiohttp's own says which versions run here.
+            response.headers["Server"] = "turnlog"
+        return response
 
-    async def _answered(self, request: web.Request) -> web.StreamResponse:
+    async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
         target = target_of(request.raw_path)
         if target.startswith(OWN):
             return self._own(target)
         if request.headers.get("Upgrade", "").lower() == "websocket":
             raise Problem(501, "no_websocket", "this proxy passes no websockets")
+        await tell_to_go_on(request)
         marks = marks_of(request.headers)
         if is_call(request.method, target):
             return await self._call(request, target, marks)
         upload: Upload = request.content.iter_any() if request.body_exists else None
         return await self._pass(request, target, upload, Nobody(), {})
 
-    async def _call(self, request: web.Request, target: str, marks: Marks) -> web.StreamResponse:
+    async def _call(
+        self, request: web.BaseRequest, target: str, marks: Marks
+    ) -> web.StreamResponse:
         held = await hold(request)
         recorder, added = await self._recorder(request, target, marks, held)
         return await self._pass(request, target, held.upload, recorder, added)
 
     async def _recorder(
-        self, request: web.Request, target: str, marks: Marks, held: Held
+        self, request: web.BaseRequest, target: str, marks: Marks, held: Held
     ) -> tuple[Recorder, dict[str, str]]:
         """Begin the run; where that cannot be, the settings decide."""
         try:
@@ -192,7 +194,7 @@ class Proxy:
         return recording, {RUN: recording.run}
 
     async def _recording(
-        self, request: web.Request, target: str, marks: Marks, body: bytes
+        self, request: web.BaseRequest, target: str, marks: Marks, body: bytes
     ) -> Recording:
         if self._producer is None:
             raise Unavailable("the log was not reached yet")
@@ -216,7 +218,7 @@ class Proxy:
 
     async def _pass(
         self,
-        request: web.Request,
+        request: web.BaseRequest,
         target: str,
         upload: Upload,
         recorder: Recorder,

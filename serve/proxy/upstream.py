@@ -1,8 +1,12 @@
 """The way to the provider: one pool of connections, to one address."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.helpers import _EXC_SENTINEL
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -24,9 +28,12 @@ class Upstream:
 
     def __init__(self, settings: Settings) -> None:
         self._base = settings.upstream
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S)
+        loop = asyncio.get_running_loop()
+        connector._factory = partial(_Answers, loop=loop)  # type: ignore[assignment]
         # No environment: `trust_env` would also put a netrc's passwords into requests.
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S),
+            connector=connector,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -60,6 +67,16 @@ class Upstream:
     async def close(self) -> None:
         """Close all connections."""
         await self._session.close()
+
+
+class _Answers(ResponseHandler):
+    """A connection; who reads a body learns that its framing is broken: aiohttp lets him wait."""
+
+    def set_exception(self, exc: BaseException, exc_cause: BaseException = _EXC_SENTINEL) -> None:
+        payload = self._payload
+        super().set_exception(exc, exc_cause)
+        if payload is not None and not payload.is_eof() and payload.exception() is None:
+            payload.set_exception(aiohttp.ClientPayloadError("the body broke off"))
 
 
 async def _slices(body: bytes) -> AsyncIterator[bytes]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import cast
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer
 
 from processors.conversation_rows import Head, MemoryRows, pack
 from processors.conversations import CREATED, apply, fold
@@ -12,16 +12,10 @@ from sinks.redis.conversations import APPLIED, CREATED_FRAME, HEAD, frame_field,
 from streams.archive import Archive, place_of
 from streams.conversations.unit import TOPIC, Source
 from turnlog.config import Config
-from turnlog.errors import DecodeError, Unavailable
+from turnlog.errors import DecodeError
 from turnlog.events import Event, decode, key_of
-from turnlog.kafka import (
-    ANSWER_S,
-    partition_of,
-    partitions_of,
-    read_all,
-    reader_settings,
-    unavailable,
-)
+from turnlog.kafka import ANSWER_S, partition_of, partitions_of, read_all, reader_settings
+from turnlog.passing import bounds
 
 Fields = dict[bytes, bytes]
 
@@ -97,13 +91,7 @@ def records(
 def _start(config: Config, partition: int) -> int:
     """Return the first offset that Kafka still has."""
     with closing(Consumer(reader_settings(config, "read_committed"))) as consumer:
-        try:
-            bounds = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), ANSWER_S)
-        except KafkaException as error:
-            raise unavailable(error) from error
-    if bounds is None:
-        raise Unavailable("kafka does not answer: no offsets in time")
-    return bounds[0]
+        return bounds(consumer, TOPIC, partition, ANSWER_S)[0]
 
 
 def _archived(

@@ -97,7 +97,8 @@ class Partition:
             refused; 0 does not look.
 
     Attributes:
-        durable: the offset up to which everything is written, None before the first step.
+        durable: the offset up to which everything is written; None where nothing was committed yet,
+            before the first step.
     """
 
     def __init__(self, tables: Tables, partitions: int = 0) -> None:
@@ -111,7 +112,10 @@ class Partition:
         self._unreadable = 0
 
     def expect(self, position: int) -> None:
-        """Hear at which offset reading began; records may have come before."""
+        """Hear at which offset, the committed one, reading began; records may have come before."""
+        if self.durable is None:
+            # Not only once a record came: a quiet partition would look like one that is stuck.
+            self.durable = position
         if self._first is None:
             self._next = position
         elif self._first > position:

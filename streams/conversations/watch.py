@@ -1,7 +1,9 @@
 """Says when a worker no longer gets anywhere (faust-kafka.md F12, F13).
 
-Faust only logs it: gaps in its accounts stop commits for good, a recovery can wait for a record
-that compaction removed. A fresh process gets over the first and shows the second.
+Gaps in Faust's accounts stop commits for good, a recovery can wait for a record that compaction
+removed. A fresh process gets over the first and shows the second. Faust itself only logs it, and
+counts from the start of the process: to it the first record of a quiet partition is an event that
+hangs, once five minutes are over. Its own watch is therefore off (`streams.conversations.app`).
 """
 
 from collections.abc import Mapping
@@ -22,6 +24,10 @@ class Stall:
         self._limit_s = limit_s
         self._positions: dict[Partition, int] = {}
         self._since_s: float | None = None
+
+    def rest(self) -> None:
+        """Nobody looks for a while: what comes then is counted from the next look on."""
+        self._since_s = None
 
     def stuck(self, now_s: float, places: Mapping[Partition, tuple[int, int]]) -> list[Partition]:
         """Return the partitions in which records wait, if nothing has moved for too long.

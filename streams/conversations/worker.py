@@ -132,11 +132,15 @@ class _Watch:
             return Unavailable(f"Kafka did not show {', '.join(self._app.unseen)}")
         now_s = time.monotonic()
         if self._app.rebalancing or self._app.in_recovery or not self._app.started:
+            self._stall.rest()
             left = cast(TableManager, self._app.tables).recovery.active_remaining_total()
-            stuck, what = self._recovery.stuck(now_s, {0: (-left, 1)}), "recovery"
+            if self._recovery.stuck(now_s, {0: (-left, 1)}):
+                return Unavailable(_unready(left))
         else:
-            stuck, what = self._stall.stuck(now_s, self._places()), "partitions"
-        return Unavailable(f"{what} {stuck} did not move for too long") if stuck else None
+            self._recovery.rest()
+            if waiting := self._stall.stuck(now_s, self._places()):
+                return Unavailable(f"{STALL_S:.0f} s without a record of partitions {waiting}")
+        return None
 
     def _places(self) -> dict[int, tuple[int, int]]:
         places = {}
@@ -146,6 +150,11 @@ class _Watch:
                 end: Any = self._app.consumer.highwater(tp)
                 places[number] = (position, end or 0)
         return places
+
+
+def _unready(left: int) -> str:
+    what = f"{left} rows of the tables are still to be read" if left else "no partitions are given"
+    return f"{RECOVERY_S:.0f} s without any progress: {what}"
 
 
 def _is_corruption(error: BaseException) -> bool:

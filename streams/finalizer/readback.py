@@ -8,7 +8,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from turnlog.config import Config
 from turnlog.errors import Unavailable
-from turnlog.kafka import ANSWER_S, SILENCE_S, reader_settings, unavailable
+from turnlog.kafka import ANSWER_S, SILENCE_S, reader_settings
+from turnlog.passing import asked, bounds, passes
 
 # Records in between are cheaper to read past than a new fetch: 1 µs each against a round trip.
 GAP = 2_000
@@ -49,15 +50,9 @@ class LogReader:
         Raises:
             Unavailable: Kafka does not answer.
         """
-        try:
-            place = TopicPartition(topic, partition)
-            bounds = self._consumer.get_watermark_offsets(place, timeout=ANSWER_S)
-        except KafkaException as error:
-            raise unavailable(error) from error
-        if bounds is None:
-            raise Unavailable("kafka does not answer: no offsets in time")
-        if start < bounds[1]:
-            yield from self._between(topic, partition, start, bounds[1] - 1)
+        _, end = bounds(self._consumer, topic, partition, ANSWER_S)
+        if start < end:
+            yield from self._between(topic, partition, start, end - 1)
 
     def offset_at(self, topic: str, partition: int, append_ms: int) -> int:
         """Return the first offset appended at a time or later, a very high one behind the end.
@@ -65,14 +60,15 @@ class LogReader:
         Raises:
             Unavailable: Kafka does not answer.
         """
-        try:
-            asked = [TopicPartition(topic, partition, max(append_ms, 0))]
-            found = self._consumer.offsets_for_times(asked, timeout=ANSWER_S)[0]
-        except KafkaException as error:
-            raise unavailable(error) from error
-        if found.error is not None:
-            raise Unavailable(f"kafka does not answer: {found.error.name()}")
-        return found.offset if found.offset >= 0 else 1 << 62
+        place = TopicPartition(topic, partition, max(append_ms, 0))
+
+        def first() -> int:
+            found = self._consumer.offsets_for_times([place], timeout=ANSWER_S)[0]
+            if found.error is not None:
+                raise KafkaException(found.error)
+            return found.offset if found.offset >= 0 else 1 << 62
+
+        return asked(first, ANSWER_S)
 
     def _between(self, topic: str, partition: int, first: int, last: int) -> Iterator[Message]:
         self._consumer.assign([TopicPartition(topic, partition, first)])
@@ -113,6 +109,8 @@ def _is_end(message: Message, last: int) -> bool:
         return cast(int, message.offset()) >= last
     if error.code() == KafkaError._PARTITION_EOF:
         return True
+    if passes(error):
+        return False
     raise Unavailable(f"kafka does not answer: {error.name()}")
 
 

@@ -29,7 +29,7 @@ from confluent_kafka import (
 
 from processors import estimates as usage
 from processors.finalizer import TOPICS
-from streams.batch import CONSUMER_SETTINGS, PASSING, DeadLimit, Stopped
+from streams.batch import CONSUMER_SETTINGS, DeadLimit, Stopped
 from streams.dead import Dead
 from streams.finalizer.appends import Appends
 from streams.finalizer.finish import Finisher
@@ -39,6 +39,7 @@ from streams.progress import Progress
 from turnlog.config import Config
 from turnlog.errors import Unavailable
 from turnlog.kafka import client_settings, unavailable
+from turnlog.passing import passes
 
 logger = logging.getLogger(__name__)
 
@@ -222,7 +223,7 @@ def _is_record(message: Message) -> bool:
     error = message.error()
     if error is None or error.code() == KafkaError._PARTITION_EOF:
         return True
-    if error.code() in PASSING or error.retriable():
+    if passes(error):
         logger.warning("finalizer: %s", error.name())
         return False
     raise Unavailable(f"kafka failed: {error.name()}")

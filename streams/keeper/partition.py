@@ -15,7 +15,6 @@ from confluent_kafka import (
     KafkaException,
     Message,
     Producer,
-    TopicPartition,
 )
 
 from streams.batch import Stopped
@@ -35,6 +34,7 @@ from turnlog.kafka import (
     unavailable,
 )
 from turnlog.keys.rows import Row
+from turnlog.passing import bounds
 
 logger = logging.getLogger(__name__)
 
@@ -140,14 +140,7 @@ class KeyPartition:
     def _end(self, isolation: str) -> int:
         if isolation not in self._bounds:
             self._bounds[isolation] = Consumer(reader_settings(self._config, isolation))
-        place = TopicPartition(self._topic, self.number)
-        try:
-            bounds = self._bounds[isolation].get_watermark_offsets(place, timeout=ANSWER_S)
-        except KafkaException as error:
-            raise unavailable(error) from error
-        if bounds is None:
-            raise Unavailable("kafka does not answer: no offsets in time")
-        return bounds[1]
+        return bounds(self._bounds[isolation], self._topic, self.number, ANSWER_S)[1]
 
     def ready(self) -> "KeyPartition":
         """Return the partition when it may be written to, taken over anew if a write failed.

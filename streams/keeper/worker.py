@@ -14,6 +14,7 @@ from streams.keeper.partition import Fenced
 from streams.keeper.start import start
 from turnlog.config import Config
 from turnlog.errors import TurnlogError, UsageError
+from turnlog.places import log_places_only
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ async def serve(door: Door, host: str, port: int) -> None:
         UsageError: the address cannot be listened on.
         Fenced: another keeper took a partition over.
     """
+    log_places_only()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, door.stop.set)

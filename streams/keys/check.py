@@ -1,6 +1,7 @@
 """Do the topic of key rows, the local copies and the floors agree?"""
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -103,7 +104,7 @@ class Check:
         self._reached: set[bytes] = set()
 
     def _mine(self, row_keys: Iterable[bytes]) -> list[bytes]:
-        return sorted(key for key in row_keys if self._org in ("", org_of(key)))
+        return sorted(key for key in row_keys if self._org in ("", org_of(key)) and key.isascii())
 
     def topic(self, today: date) -> Iterator[Finding]:
         """Check every tree from its head to its pages, the heads' chain, and what is minted."""
@@ -180,6 +181,16 @@ class Check:
         self.checked.orphans = sum(orphans.values())
         for (org, tree), count in orphans.items():
             yield Finding(org, tree, "orphans", f"{count} rows that no head reaches")
+        yield from self._strangers()
+
+    def _strangers(self) -> Iterator[Finding]:
+        """Tell of rows that nobody looks at, because no row of ours has such a key."""
+        orgs = Counter(org_of(key) for key in self.log.strangers())
+        for org, count in sorted(orgs.items()):
+            if self._org in ("", org):
+                yield Finding(
+                    org, "", "strangers", f"{count} rows whose keys are none of Turnlog's"
+                )
 
     def _small_row(self, key: bytes) -> Iterator[Finding]:
         org, value = org_of(key), self._rows[key]

@@ -9,15 +9,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer
 
 from streams.keys.check import LocalCopy
 from streams.keys.log import Log, org_of, tree_of
 from streams.keys.rows import HEAD
 from streams.keys.segments import PartitionFiles, StoredRow, cluster_of, rows_in
 from turnlog.config import Config
-from turnlog.errors import Unavailable
-from turnlog.kafka import ANSWER_S, reader_settings, unavailable
+from turnlog.kafka import ANSWER_S, reader_settings
+from turnlog.passing import bounds
 
 REMOTE = (
     "this Kafka's log directories are not on this machine: segments, the cleaner's checkpoint and"
@@ -60,14 +60,9 @@ def stable_end(config: Config, topic: str, number: int) -> int:
     """
     consumer = Consumer(reader_settings(config, "read_committed"))
     try:
-        bounds = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_S)
-    except KafkaException as error:
-        raise unavailable(error) from error
+        return bounds(consumer, topic, number, ANSWER_S)[1]
     finally:
         consumer.close()
-    if bounds is None:
-        raise Unavailable("kafka does not answer: no offsets in time")
-    return bounds[1]
 
 
 def kept_in_files(files: PartitionFiles, stable: int, log: Log, org: str = "") -> Iterator[Kept]:

@@ -68,8 +68,18 @@ class Log:
         return found
 
     def rows(self) -> dict[bytes, bytes]:
-        """Return the rows that are there."""
-        return {key: row.value for key, row in self.last.items() if row.value is not None}
+        """Return the rows that are there, but for strangers."""
+        return {
+            key: row.value
+            for key, row in self.last.items()
+            if row.value is not None and key.isascii()
+        }
+
+    def strangers(self) -> list[bytes]:
+        """Return the row keys that are there and can be none of ours: those are ASCII."""
+        return [
+            key for key, row in self.last.items() if row.value is not None and not key.isascii()
+        ]
 
 
 def read_log(

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 from streams.keys.floors import FloorStore
+from streams.keys_reader import TOPIC
+from tests.streams.log import write_raw
 from turnlog.config import Config
 from turnlog.keeper_client import create, credential_of, fetch_grant, public_key_path
 from turnlog.keys.heads import Floor
@@ -75,3 +77,18 @@ def test_wrong_use_is_told_without_a_trace(stack: Config, tmp_path: Path) -> Non
     done = check(stack, "--org", "a b")
     assert done.returncode == 2 and "org is not an id" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_key_that_a_terminal_would_obey_is_shown(stack: Config) -> None:
+    org = f"\x1b]0;forged_{os.getpid()}\x07"
+    row_key = f"{org}/{bytes(16).hex()}/{bytes(16).hex()}".encode()
+    write_raw(stack, TOPIC, row_key, b"forged")
+    try:
+        done = check(stack)
+        listed = check(stack, "--json")
+    finally:
+        write_raw(stack, TOPIC, row_key, None)
+    shown = org.replace("\x1b", r"\x1b").replace("\x07", r"\x07")
+    assert f"{shown} {bytes(16).hex()} orphans: 1 rows that no head reaches\n" in done.stdout
+    assert all(line.isprintable() for line in done.stdout.splitlines())
+    assert org in [json.loads(line).get("org") for line in listed.stdout.splitlines()]

@@ -133,3 +133,26 @@ def test_dead_lists_what_a_view_refused_without_its_content(
         assert done.returncode == 0
         assert "SECRET" not in done.stdout + done.stderr
     assert turnlog("dead", "--view", "nothing").stdout == "no dead letters\n"
+
+
+def test_a_dead_letter_that_somebody_forged_is_shown_and_not_obeyed(
+    stack: Config, turnlog: Turnlog
+) -> None:
+    view = f"forged_{uuid.uuid4().hex[:8]}\x1b[2J[/red]"
+    headers: list[tuple[str, str | bytes | None]] = [
+        ("dlq-view", view.encode()),
+        ("dlq-topic", b"turnlog.usage\n"),
+        ("dlq-partition", "\u0664\u00b2".encode()),
+        ("dlq-reason", b"\x1b]0;owned\x07\xff\xc0 \xe2\x80\xaedone"),
+    ]
+    producer = Producer(producer_settings(stack))
+    producer.produce("turnlog.usage.dead", b"SECRET", b"\xff/c", headers=headers)
+    assert producer.flush(30) == 0
+    done = turnlog("dead", "--view", view)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(line.isprintable() for line in done.stdout.splitlines())
+    for shown in (r"\x1b[2J[/red]", r"turnlog.usage\n", r"\x1b]0;owned\x07\ufffd\ufffd"):
+        assert shown in done.stdout.replace("\ufffd", r"\ufffd")
+    [row] = map(json.loads, turnlog("dead", "--view", view, "--json").stdout.splitlines())
+    assert (row["view"], row["partition"]) == (view, -1)
+    assert turnlog("status").returncode == 0

@@ -171,7 +171,7 @@ def test_a_record_from_beyond_where_reading_began_stops_the_fold() -> None:
     with pytest.raises(Unavailable, match="5 to 8 was not handed over"):
         partition.fold(source(10, appended("b")))
     partition.written(partition.cut())
-    assert partition.durable is None
+    assert partition.durable == 5
 
 
 def test_records_that_come_before_the_position_is_known_count() -> None:
@@ -288,6 +288,17 @@ async def test_a_position_moves_only_when_what_lies_before_it_is_written() -> No
     assert work.durable(3) == 1 and work.positions() == {3: 1}
 
 
+async def test_a_quiet_partition_stands_where_it_was_committed() -> None:
+    work, _ = worker()
+    work.own([3])
+    work.expect(3, 7)
+    assert work.positions() == {3: 7}
+    await work.take(source(7, appended("a")))
+    assert work.positions() == {3: 7}
+    await work.flush()
+    assert work.positions() == {3: 8}
+
+
 async def test_a_full_step_is_written_before_more_is_folded() -> None:
     work, recorder = worker()
     work.own([3])
@@ -341,3 +352,11 @@ def test_any_movement_and_an_end_that_is_reached_are_none() -> None:
     assert stall.stuck(22, {1: (9, 9), 2: (7, 7)}) == []
     assert stall.stuck(99, {1: (9, 9), 2: (7, 7)}) == []
     assert stall.stuck(100, {1: (9, 10), 2: (7, 7)}) == []
+
+
+def test_a_time_in_which_nobody_looked_is_no_stall() -> None:
+    stall = Stall(limit_s=10)
+    stall.stuck(0, {0: (0, 1)})
+    stall.rest()
+    assert stall.stuck(600, {0: (0, 1)}) == []
+    assert stall.stuck(611, {0: (0, 1)}) == [0]

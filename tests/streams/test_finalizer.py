@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
@@ -32,6 +33,7 @@ from tests.conftest import running_stack
 from tests.lost import REQUEST, SHOWN, USED
 from tests.serve.runs_written import KEYS, erase_run, lose_pages
 from tests.streams.log import new_org, read, run_body, write, write_raw
+from tests.test_kill import lines, start_feed
 from turnlog import Producer
 from turnlog.config import Config
 from turnlog.events import Event, decode, record
@@ -481,3 +483,37 @@ def named_into(config: Config, org: str, partition: int) -> str:
     """Return a new name for a run of a partition."""
     names = (f"orphan_{time.time_ns()}_{number}" for number in range(1000))
     return next(n for n in names if partition_of(f"{org}/{n}".encode(), 6) == partition)
+
+
+def test_a_finalizer_killed_in_the_middle_ends_every_orphan_once(
+    quick: Config, tmp_path: Path
+) -> None:
+    org = new_org("killed")
+    create(quick, "local")
+    create(quick, org)
+    log = tmp_path / "feed.log"
+    with start_feed(quick, log) as feed:
+        asyncio.run(leave(quick, org, "early", 30))
+        time.sleep(1.5)
+        asyncio.run(leave(quick, org, "late", 30))
+        until(lambda: by_run(quick, org, "turnlog.runs", "run.interrupted"), "nobody ends them")
+        os.kill(pid_of(quick, "finalizer"), signal.SIGKILL)
+        assert len(by_run(quick, org, "turnlog.runs", "run.interrupted")) < 60
+        up(quick, ["finalizer"])
+        log.with_suffix(".stop").touch()
+        _, complaint = feed.communicate(timeout=PATIENCE_S)
+        assert feed.returncode == 0, complaint
+    once = {f"{name}_{number}": 1 for name in ("early", "late") for number in range(30)}
+    until(lambda: by_run(quick, org, "turnlog.runs", "run.interrupted") == once, "not each once")
+    assert by_run(quick, org, "turnlog.usage", "usage.recorded") == once
+    assert_views_equal_the_fold(quick)
+    status = {row["run"]: row["status"] for row in list_runs(quick, "local")}
+    assert {status[run] for run in lines(log, "ack ended")} == {"completed"}
+
+
+def by_run(config: Config, org: str, topic: str, type_: str) -> dict[str, int]:
+    """How many different events of a type each run of an org has."""
+    found = {
+        (e.body["run"], e.body["event_id"]) for e in events(config, org, topic) if e.type == type_
+    }
+    return Counter(run for run, _ in found)

@@ -225,3 +225,15 @@ def test_the_segments_hold_what_the_broker_serves(kept: Kept, stores: Config) ->
     }
     assert files.active_from == 0 and files.cleaned_to() == 0
     assert files.leftovers() == []
+
+
+def test_rows_whose_keys_are_none_of_ours_are_told_and_not_looked_at(written: Written) -> None:
+    foreign = b"\xff\x1b]0;x\x07"
+    for end in (b"/" + TREE.hex().encode() + b"/head", b"/kek/1", b"/id", b"/p/standard/2026-11"):
+        written.rows.append((foreign + end, b"forged"))
+    check = written.check()
+    assert list(check.topic(TODAY)) == [
+        Finding("\ufffd\x1b]0;x\x07", "", "strangers", "4 rows whose keys are none of Turnlog's")
+    ]
+    assert check.checked.trees == 1
+    assert not any(key.startswith(foreign) for key in check.log.rows())

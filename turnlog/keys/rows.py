@@ -72,6 +72,11 @@ def wrapping_row_key(org: str, version: int) -> bytes:
 # -- signatures ----------------------------------------------------------------------------------
 
 
+def row_name(row_key: bytes) -> str:
+    """Return a row's key for a message; who wrote it may have written anything."""
+    return row_key.decode(errors="replace")
+
+
 def sign(signer: Ed25519PrivateKey, row_key: bytes, body: bytes) -> bytes:
     """Return a row's value: its body and the keeper's signature over row key and body."""
     return body + signer.sign(lp(row_key) + body)
@@ -87,9 +92,9 @@ def verified(public: Ed25519PublicKey, row_key: bytes, value: bytes) -> bytes:
     try:
         public.verify(value[-_SIGNATURE_BYTES:], lp(row_key) + body)
     except InvalidSignature:
-        raise KeyUnavailable(f"row {row_key.decode()}: not signed by the keeper") from None
+        raise KeyUnavailable(f"row {row_name(row_key)}: not signed by the keeper") from None
     if body[:1] != _VERSION:
-        raise KeyUnavailable(f"row {row_key.decode()}: a version that is not known here")
+        raise KeyUnavailable(f"row {row_name(row_key)}: a version that is not known here")
     return body
 
 
@@ -177,7 +182,7 @@ def read_label(row_key: bytes, value: bytes, public: Ed25519PublicKey) -> HeadLa
     """
     body = verified(public, row_key, value)
     if len(body) < _head_struct.size:
-        raise KeyUnavailable(f"row {row_key.decode()}: cut short")
+        raise KeyUnavailable(f"row {row_name(row_key)}: cut short")
     _, wrap_version, gen, prev, _ = _head_struct.unpack_from(body)
     return HeadLabel(wrap_version, gen, prev)
 
@@ -202,7 +207,7 @@ def open_head(
     context = b"turnlog-head-v1\0" + lp(org.encode()) + tree
     secrets = _open_labelled(row_key, label, value, context, org_key)
     if len(secrets) != 2 * KEY_BYTES + 1:
-        raise KeyUnavailable(f"row {row_key.decode()}: not what a head holds")
+        raise KeyUnavailable(f"row {row_name(row_key)}: not what a head holds")
     page_key, index_key = secrets[:32], secrets[32:64]
     return Head(label, page_key, index_key, secrets[64], sha256(value).digest())
 
@@ -215,7 +220,7 @@ def _open_labelled(
     try:
         return AESGCM(org_key).decrypt(nonce, sealed, context + _label_bytes(label))
     except (InvalidTag, ValueError):
-        raise KeyUnavailable(f"row {row_key.decode()}: does not open") from None
+        raise KeyUnavailable(f"row {row_name(row_key)}: does not open") from None
 
 
 # -- id keys, months, wrapping keys --------------------------------------------------------------
@@ -253,7 +258,7 @@ def read_month(row_key: bytes, value: bytes, public: Ed25519PublicKey) -> bytes:
     """
     body = verified(public, row_key, value)
     if len(body) != 17:
-        raise KeyUnavailable(f"row {row_key.decode()}: not what a month's row holds")
+        raise KeyUnavailable(f"row {row_name(row_key)}: not what a month's row holds")
     return body[1:]
 
 
@@ -300,7 +305,7 @@ def parse_wrapping(row_key: bytes, body: bytes) -> WrappedKey:
         blob, _ = _cut(rest)
         return WrappedKey(version, kms.decode(), blob)
     except (struct.error, ValueError) as error:
-        raise KeyUnavailable(f"row {row_key.decode()}: not a wrapping key's row") from error
+        raise KeyUnavailable(f"row {row_name(row_key)}: not a wrapping key's row") from error
 
 
 def _cut(data: bytes) -> tuple[bytes, bytes]:

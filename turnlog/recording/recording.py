@@ -4,9 +4,10 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from typing import Self
+from functools import partial
+from typing import Any, Self
 
 from turnlog.errors import TooLarge, TurnlogError
 from turnlog.producer import Producer, Run
@@ -16,16 +17,19 @@ from turnlog.providers.live import Live
 from turnlog.recording.body import Body
 from turnlog.recording.counts import COUNTS
 from turnlog.recording.seen import Seen
+from turnlog.recording.turns import turns_of
 
 logger = logging.getLogger(__name__)
 
-# Bytes are read this long after they came: reading each as it comes would cost a stream's reader
-# its time. Reading an event costs 40 µs, half of what a client does with it, so a stream without
-# pauses is read for a millisecond and then left alone for forty times that; what is left is read
-# when it has ended.
-READ_S = 0.02
+# Bytes are read this long after they came, several pieces at once: reading each as it comes would
+# cost a stream's reader its time. Reading an event costs 10 to 20 µs and what a client does with it
+# 80, so a stream without pauses is read for a millisecond and then left alone for forty times that;
+# what is left is read when it has ended. Of the 500 ms in which chunk batches follow (DESIGN.md
+# law 2) it takes none: those count from when the bytes came.
+READ_S = 0.1
 READ_NS = 1_000_000
 REST = 40
+_SAID = ("content-encoding", "content-length", "content-type")
 # A body from this size on is read in a thread: JSON of a megabyte takes 10 ms.
 _LARGE_BYTES = 256 << 10
 
@@ -105,13 +109,17 @@ class Recording:
             status: HTTP status.
             headers: its headers, in any case.
         """
-        lower = {name.lower(): value for name, value in headers.items()}
-        encoding = lower.get("content-encoding", "")
-        length = lower.get("content-length", "")
+        said = dict.fromkeys(_SAID, "")
+        said |= {lower: value for name, value in headers.items() if (lower := name.lower()) in said}
+        encoding, length = said["content-encoding"], said["content-length"]
         self._body = Body(encoding)
+        seen = self._seen
+        spoke = Spoke(seen.provider, seen.model, seen.method, seen.host, seen.path)
         self._source = replace(
-            self._asked(status),
-            content_type=lower.get("content-type", "").lower(),
+            source_of(spoke, status, seen.request, b""),
+            streaming=seen.streaming,
+            request_content_type=seen.content_type,
+            content_type=said["content-type"].lower(),
             response_bytes=int(length) if length.isdecimal() and not encoding else None,
         )
         self._live = Live(self._source)
@@ -126,15 +134,6 @@ class Recording:
         if not self._due:
             self._due = True
             self._wake()
-
-    def _asked(self, status: int) -> Source:
-        seen = self._seen
-        spoke = Spoke(seen.provider, seen.model, seen.method, seen.host, seen.path)
-        return replace(
-            source_of(spoke, status, seen.request, b""),
-            streaming=seen.streaming,
-            request_content_type=seen.content_type,
-        )
 
     # On the loop.
 
@@ -203,15 +202,19 @@ class Recording:
 
     def done_later(self) -> None:
         """Do as `done`, without waiting."""
-        self._producer.later(self.done())
+        self._producer.later(self._in_turn(self.done))
 
     def cancelled_later(self) -> None:
         """Do as `cancelled`, without waiting."""
-        self._producer.later(self.cancelled())
+        self._producer.later(self._in_turn(self.cancelled))
 
     def broke_later(self, error: BaseException) -> None:
         """Do as `broke`, without waiting."""
-        self._producer.later(self.broke(error))
+        self._producer.later(self._in_turn(partial(self.broke, error)))
+
+    async def _in_turn(self, end: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        await turns_of(self._producer).next()
+        await end()
 
     async def _end(self, asked: str, error: BaseException | None) -> None:
         if self._ended or not self._run.is_open:
@@ -286,4 +289,8 @@ def _ended(exchange: Exchange) -> bool:
 
 
 def _text(error: BaseException | None) -> str:
-    return "" if error is None else f"{type(error).__name__}: {error}"
+    """Return what kind of error it was; the texts of HTTP clients quote headers and URLs."""
+    if error is None:
+        return ""
+    said = getattr(error, "strerror", None)
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__

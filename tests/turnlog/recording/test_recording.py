@@ -116,10 +116,12 @@ async def test_output_is_shown_while_the_answer_still_comes() -> None:
         recording.head(200, SSE)
         recording.data(HELLO[:20])
         recording.data(HELLO[20:])
-        await asyncio.sleep(0.05)
         (run,) = opened.producer._opened
-        run.seal()
-        (batch,) = opened.transport.of("chunk.batch")
+        async with asyncio.timeout(30):
+            while not (batches := opened.transport.of("chunk.batch")):
+                await asyncio.sleep(0.01)
+                run.seal()
+        (batch,) = batches
         assert batch["chars"] == len("Hello")
         recording.data(END)
         await recording.done()
@@ -339,3 +341,20 @@ def test_a_query_keeps_only_what_holds_no_secret(path: str, kept: str) -> None:
 )
 def test_model_calls_are_told_from_other_calls(method: str, path: str, expected: bool) -> None:
     assert is_model_call(method, path) is expected
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("bad header: x-api-key: SECRET"), "ValueError"),
+        (ConnectionRefusedError(111, "refused"), "ConnectionRefusedError: refused"),
+    ],
+)
+async def test_the_error_of_a_run_quotes_no_header_and_no_address(
+    error: Exception, said: str
+) -> None:
+    async with producer_in_memory() as opened:
+        recording = await Recording.begin(opened.producer, seen())
+        await recording.broke(error)
+    terminal, content = ended(opened)
+    assert (terminal["status"], content["error"]) == ("failed", said)
