@@ -13,7 +13,7 @@ from streams.archive import Archive, place_of
 from turnlog.config import Config
 from turnlog.errors import Unavailable
 from turnlog.kafka import ANSWER_S, SILENCE_S, reader_settings
-from turnlog.passing import bounds, passes
+from turnlog.passing import bounds, in_words, passes
 
 # `consume` waits so long for more where less is there than it may take.
 _BATCH = 1_000
@@ -126,7 +126,7 @@ def _offset(message: Message) -> int:
         return cast(int, message.offset())
     if passes(error):
         return -1
-    raise Unavailable(f"kafka does not answer: {error.name()}")
+    raise Unavailable(f"kafka does not answer: {in_words(error)}")
 
 
 def _archived(archive: Archive, part: Part) -> Iterator[LogRecord]:

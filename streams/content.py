@@ -22,7 +22,7 @@ from turnlog.events import Event, decode
 from turnlog.kafka import reader_settings
 from turnlog.keys import Locator, Subject, open_content
 from turnlog.keys.outside import pointer_in
-from turnlog.passing import passes
+from turnlog.passing import in_words, passes
 
 logger = logging.getLogger(__name__)
 
@@ -225,4 +225,4 @@ def _passing(message: Message) -> bool:
         return False
     if passes(error):
         return True
-    raise Unavailable(f"kafka does not answer: {error.name()}")
+    raise Unavailable(f"kafka does not answer: {in_words(error)}")

@@ -50,7 +50,7 @@ from turnlog.keys.kms import LocalKms
 from turnlog.keys.orgkeys import check_keys
 from turnlog.keys.rows import Row
 from turnlog.keys.tree import StoredTree
-from turnlog.passing import bounds
+from turnlog.passing import bounds, in_words
 
 logger = logging.getLogger(__name__)
 
@@ -341,7 +341,7 @@ def _rows_below(
         if (error := message.error()) is not None:
             if error.code() != KafkaError._PARTITION_EOF:
                 # librdkafka goes on trying by itself; who waits sees no progress and says so.
-                logger.warning("turnlog.keys cannot be read now: %s", error.name())
+                logger.warning("turnlog.keys cannot be read now: %s", in_words(error))
                 continue
             moved[number] = min(offset, ends[number])
             if offset > ends[number]:

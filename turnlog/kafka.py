@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from turnlog.config import Config
 from turnlog.errors import Unavailable
 from turnlog.passing import bounds as bounds_of
-from turnlog.passing import passes
+from turnlog.passing import in_words, passes
 from turnlog.seldom import Seldom
 
 
@@ -138,7 +138,7 @@ def partitions_of(config: Config, topic: str) -> list[int]:
 def unavailable(error: KafkaException) -> Unavailable:
     """Return a client's error as ours."""
     reason: KafkaError = error.args[0]
-    return Unavailable(f"kafka does not answer: {reason.name()}")
+    return Unavailable(f"kafka does not answer: {in_words(reason)}")
 
 
 def end_offsets(config: Config, topic: str, *, isolation: str = "read_committed") -> dict[int, int]:
@@ -212,7 +212,7 @@ def _step(message: Message, open_ends: dict[int, int]) -> Iterator[Message]:
     if error is not None and error.code() != KafkaError._PARTITION_EOF:
         if passes(error):
             return
-        raise Unavailable(f"kafka does not answer: {error.name()}")
+        raise Unavailable(f"kafka does not answer: {in_words(error)}")
     partition, offset = _place(message)
     end = open_ends.get(partition)
     if end is None:

@@ -70,10 +70,22 @@ _REJOINS = frozenset(
         KafkaError.UNKNOWN_MEMBER_ID,
     )
 )
+# The names of librdkafka's own errors say little to who reads a message.
+_WORDS = {
+    KafkaError._ALL_BROKERS_DOWN: "no broker can be reached",
+    KafkaError._RESOLVE: "the address has no host",
+    KafkaError._TIMED_OUT: "no answer in time",
+    KafkaError._TRANSPORT: "no connection",
+}
 # A topic that is not there should be seen: who reads it ends, and begins again until it is.
 _MISSING = frozenset((KafkaError.UNKNOWN_TOPIC_ID, KafkaError.UNKNOWN_TOPIC_OR_PART))
 _PASSING = (NOT_NOW | _AWAY | _REJOINS) - _MISSING
 _AGAIN_S = 0.1
+
+
+def in_words(error: KafkaError) -> str:
+    """Return what an error is in plain words, or by its name in Kafka's protocol."""
+    return _WORDS.get(error.code()) or error.name()
 
 
 def passes(error: KafkaError) -> bool:
@@ -98,7 +110,7 @@ def asked(question: Callable[[], Answer], patience_s: float) -> Answer:
         except KafkaException as error:
             reason: KafkaError = error.args[0]
             if reason.code() not in NOT_NOW or time.monotonic() > deadline:
-                raise Unavailable(f"kafka does not answer: {reason.name()}") from error
+                raise Unavailable(f"kafka does not answer: {in_words(reason)}") from error
         time.sleep(_AGAIN_S)
 
 
