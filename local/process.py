@@ -7,6 +7,7 @@ the stack's home and its part's name in its environment, which its children inhe
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -29,6 +30,13 @@ _STARTED = "--- started by turnlog"
 
 # Our own children must be waited for, or they stay zombies that look alive.
 _children: dict[int, subprocess.Popen[bytes]] = {}
+# How those of them ended that were waited for: as `Popen.returncode`, below 0 by that signal.
+_codes: dict[int, int] = {}
+# What a line of a log begins or holds that tells of an end, in the words of all our parts.
+_ERROR = re.compile(
+    r"\b(?:ERROR|FATAL|CRITICAL|Fatal|fatal|panic|Killed|crashed|Aborted)\b"
+    r"|\w*(?:Error|Exception)\b|^[EF]\d{4} |# Failed"
+)
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,16 @@ class PidFile:
         """Tell whether a process was started here and not stopped by `down`."""
         return self.path.exists()
 
+    def ending(self) -> str:
+        """Return how the process ended; only who started it is told, to others it is gone."""
+        noted = self._noted()
+        if noted is not None:
+            _reap(noted.pid)
+        code = _codes.get(noted.pid) if noted else None
+        if code is None:
+            return "gone"
+        return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
     def _noted(self) -> Running | None:
         try:
             return Running(**json.loads(self.path.read_text()))
@@ -136,6 +154,7 @@ def start(file: PidFile, launch: Launch, told: dict[str, str]) -> Running:
             umask=0o077,
         )
     _children[child.pid] = child
+    _codes.pop(child.pid, None)
     running = Running(child.pid, identity(child.pid), told)
     file.write(running)
     return running
@@ -164,6 +183,12 @@ def log_tail(home: Path, name: str, lines: int = 8) -> list[str]:
         text = file.read().decode(errors="replace")
     since = text.rpartition(_STARTED)[2] if _STARTED in text else f"\n{text}"
     return since.splitlines()[1:][-lines:]
+
+
+def last_error(home: Path, name: str) -> str:
+    """Return the last line of a part's log if it tells of an error; "" where it is a remark."""
+    line = "".join(log_tail(home, name, lines=1)).strip()
+    return line if _ERROR.search(line) else ""
 
 
 def _rotate(log: Path) -> None:
@@ -234,7 +259,8 @@ def _alive(process: psutil.Process) -> bool:
 
 def _reap(pid: int) -> None:
     child = _children.get(pid)
-    if child is not None and child.poll() is not None:
+    if child is not None and (code := child.poll()) is not None:
+        _codes[pid] = code
         del _children[pid]
 
 

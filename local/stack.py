@@ -27,6 +27,8 @@ _LOCK_S = 600.0
 _POLL_S = 0.05
 # A worker that crashed this often since its start will not come up by being waited for.
 _CRASHES = 3
+# A part that was stopped, or is starting, is as somebody wanted it.
+_FAULTS = ("died", "failing", "unreachable")
 
 
 class State(NamedTuple):
@@ -132,6 +134,20 @@ def _health(config: Config, part: Part, running: Running, address: str) -> str:
     if part.answers is None or part.answers(address):
         return "running"
     return "starting" if process.age_s(running.pid) < part.start_s else "failing"
+
+
+def faults(config: Config, states: Iterable[State]) -> dict[str, str]:
+    """Return what is wrong with each part that is meant to run and does not, as one line each."""
+    return {one.name: _fault(config, one) for one in states if one.state in _FAULTS}
+
+
+def _fault(config: Config, one: State) -> str:
+    if one.kind == "external":
+        return f"nothing answers at {one.address}"
+    said = process.last_error(config.home, one.name)
+    words = [PidFile(config.home, one.name).ending()] if one.state == "died" else []
+    words += [said] if said else []
+    return f"{': '.join(words) or 'does not answer'} ({process.log_path(config.home, one.name)})"
 
 
 def _without_password(address: str) -> str:
@@ -272,7 +288,8 @@ class _Starter:
             if time.monotonic() > deadline:
                 raise Unavailable(self._complaint(part, f"does not answer on {address}"))
             time.sleep(_POLL_S)
-        raise Unavailable(self._complaint(part, "ended while it was starting"))
+        ended = f"ended while it was starting ({file.ending()})"
+        raise Unavailable(self._complaint(part, ended))
 
     def _complaint(self, part: Part, what: str) -> str:
         home = self.given.home

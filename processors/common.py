@@ -48,8 +48,9 @@ IDENTITY = (
 def shaped(event: Event) -> dict[str, Any] | None:
     """Return the body with every content-free value in its shape (law 5).
 
-    A value outside its shape reads `other`. None where an id has not the form of one: such an
-    event names nothing that could be found again, and is refused.
+    A value outside its shape reads `other`. None where an id has not the form of one (such an
+    event names nothing that could be found again) or a number is out of bounds (sums would not
+    hold it): it is refused.
     """
     body = dict(event.body)
     try:

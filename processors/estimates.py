@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from turnlog.events import Event
+from turnlog.events.shapes import MAX_TOKENS
 from turnlog.ids import event_id
 
 TOPIC = "turnlog.usage"
@@ -89,7 +90,7 @@ def _strings(body: Any) -> Iterator[str]:
 
 
 def _tokens(chars: int) -> int:
-    return -(-chars // CHARS_PER_TOKEN)
+    return min(-(-chars // CHARS_PER_TOKEN), MAX_TOKENS)
 
 
 def estimate_id(org: str, run: str, epoch: int) -> bytes:
@@ -140,7 +141,7 @@ class Estimates:
         """
         body = event.body
         key = _key(body)
-        if _is_estimate(event):
+        if is_estimate(event):
             return self._estimated(key, body, append_ms)
         if _is_undo(event):
             self._drop(key, body["writer_epoch"])
@@ -200,7 +201,8 @@ def _key(body: Mapping[str, Any]) -> bytes:
     return f"{body['org']}/{body['run']}".encode()
 
 
-def _is_estimate(event: Event) -> bool:
+def is_estimate(event: Event) -> bool:
+    """Say whether an event is the finalizer's estimate of its run and epoch."""
     body = event.body
     if event.type != RECORDED or body["quality"] != "estimated":
         return False

@@ -8,6 +8,7 @@ Time is log time: append times, never this process's clock. It stands still whil
 and a tick, appended by whoever runs this fold, makes it pass when all producers are dead.
 """
 
+import re
 import struct
 from collections.abc import Container, Iterator
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from processors.runs import CREATED, TAKEN_OVER, TERMINAL
 from turnlog.errors import DecodeError
 from turnlog.events import TYPES, common_fields, decode
 from turnlog.events.schema import HEADER_BYTES
+from turnlog.events.shapes import MAX_EPOCH
 from turnlog.events.slices import without_frame
 from turnlog.ids import is_id, stream_key
 
@@ -33,6 +35,8 @@ UNKNOWN = -1
 _DIRTY, _STORED, _WRITTEN = 1, 2, 4
 _ROW = struct.Struct(">Bqqq")
 _VERSION = 1
+# What no offset of 63 bits is written as, or an offset that is cut off.
+_NO_DELTAS = re.compile(rb"[\x80-\xff]{9}|[\x80-\xff]\Z")
 
 
 class Sign(NamedTuple):
@@ -75,6 +79,8 @@ def _sign(type_: str, key: bytes | None, org: str, conversation: str, run: str, 
         raise DecodeError("the key disagrees with the body")
     if not (is_id(org) and is_id(run)):
         raise DecodeError("an id of the body has not the form of one")
+    if not 0 <= epoch <= MAX_EPOCH:
+        raise DecodeError("the writer epoch is out of bounds")
     return Sign(type_, f"{org}/{run}".encode(), epoch)
 
 
@@ -157,8 +163,12 @@ class OpenRun:
             DecodeError: it is no row of this version.
         """
         if len(row) < _ROW.size or row[0] != _VERSION:
-            raise DecodeError("not a row of the finalizer's checkpoint")
+            raise DecodeError("the row is no open run of this version")
+        if _NO_DELTAS.search(row, _ROW.size):
+            raise DecodeError("the chunk batches of the run are not offsets")
         run = cls(*_ROW.unpack_from(row)[1:])
+        if run.opened < UNKNOWN or not 0 <= run.epoch <= MAX_EPOCH:
+            raise DecodeError("a number of the run is out of bounds")
         run._flags = _STORED
         if len(row) > _ROW.size:
             run._deltas = bytearray(row[_ROW.size :])

@@ -22,6 +22,7 @@ from processors.ledger import (
     judge,
     numbered,
 )
+from replay.damaged import NO_SPOOL, Here, Piece, missing, unread, with_damage
 from replay.log import LogReader, LogRecord, Part
 from replay.views import LISTED, Block, Checked, Double, Entry, checked_views
 from streams.archive import Archive
@@ -74,7 +75,9 @@ class ViewSum(NamedTuple):
         duplicates: rows too many.
         extra: rows of which the log knows nothing.
         refused: records in the dead letters.
-        repeats: records of the log that repeat an earlier one, and were rightly left out.
+        repeats: records of the log that repeat an earlier one, and were rightly left out. Packs and
+            locator leave none out, they hold the log record by record: 0, and `events` counts all.
+            Conversations are asked by event id, which does not tell repeats: 0.
     """
 
     events: int = 0
@@ -97,6 +100,8 @@ class Report(NamedTuple):
         repeats: how many records of the log those are beyond the first.
         refused: dead letters.
         since: the first offset of partitions whose beginning is in Kafka no more, and not in packs.
+        unread: damaged records of this machine's spool that do not say which they were.
+        here: what this machine's spool knows of producers.
     """
 
     numbers: Found
@@ -107,6 +112,8 @@ class Report(NamedTuple):
     repeats: int
     refused: list[Refused]
     since: dict[str, int]
+    unread: list[Piece]
+    here: Here
 
     @property
     def conflicts(self) -> list[Again]:
@@ -117,7 +124,7 @@ class Report(NamedTuple):
     def ok(self) -> bool:
         """Say whether nothing is missing, and nothing is there twice that must not be."""
         whole = all(not (v.missing or v.duplicates or v.extra) for v in self.views.values())
-        return whole and not self.numbers.holes and not self.conflicts
+        return whole and not (self.numbers.holes or self.conflicts or self.unread)
 
 
 def read_marks(config: Config) -> dict[Lane, Mark]:
@@ -151,6 +158,7 @@ def reconcile(
     ends: Offsets,
     org: str = "",
     notify: Notify = lambda place, done, total: None,
+    here: Here = NO_SPOOL,
 ) -> Report:
     """Compare producers, log and views.
 
@@ -160,6 +168,7 @@ def reconcile(
         ends: of every partition; the views have reached them.
         org: only its records, and the producers that wrote any; empty: all.
         notify: hears how far it is.
+        here: what this machine's spool knew before `ends` were noted.
 
     Raises:
         PackError: an object of the archive is missing or damaged.
@@ -172,7 +181,7 @@ def reconcile(
         work = _Work(config, reader, archive, views, org, notify)
         for (topic, partition), end in sorted(ends.items()):
             work.compare(Part(topic, partition, starts.get((topic, partition), 0), end))
-    return work.report(marks)
+    return work.report(marks, here)
 
 
 class _Work:
@@ -280,7 +289,16 @@ class _Work:
         found += [Missing(*place, p.offset, p.event_id, extra=True) for p in extra]
         self._missing += found[: max(LISTED - len(self._missing), 0)]
 
-    def report(self, marks: Marks) -> Report:
+    def _judged(self, marks: Marks, here: Here) -> Found:
+        """Say what became of the numbers, of damaged records too."""
+        mine = marks if not self._org else {k: m for k, m in marks.items() if k in self._seen}
+        vouched = with_damage(mine, self._seen, here)
+        floors = self._lane_floors(vouched)
+        found = judge(vouched, self._seen, floors)
+        more = missing(here, marks, self._seen, floors, found.holes, self._org)
+        return found._replace(holes=found.holes + more)
+
+    def report(self, marks: Marks, here: Here) -> Report:
         """Sum up."""
         doubles: list[tuple[str, Double]] = []
         for name, view in self._views.items():
@@ -289,9 +307,8 @@ class _Work:
                 if len(doubles) < LISTED:
                     doubles.append((name, double))
             self._sums[name] = self._sums[name]._replace(events=self._sums[name].events + view.more)
-        concerned = marks if not self._org else {k: m for k, m in marks.items() if k in self._seen}
         return Report(
-            judge(concerned, self._seen, self._lane_floors(concerned)),
+            self._judged(marks, here),
             self._sums,
             self._missing,
             doubles,
@@ -299,6 +316,8 @@ class _Work:
             self._repeats,
             self._refused,
             self._since,
+            unread(here, self._org),
+            here,
         )
 
     def _doubled(self, name: str, more: int) -> None:
@@ -338,6 +357,7 @@ def _blocks(part: Part, entries: Iterable[Entry]) -> Iterator[Block]:
 def as_json(report: Report) -> dict[str, Any]:
     """Return a report as `turnlog reconcile --json` prints it."""
     gaps = [_hole(hole) for hole in report.numbers.holes] + [_missing(m) for m in report.missing]
+    gaps += [{"where": "spool", "owner": p.owner, "segment": p.segment} for p in report.unread]
     doubles = [_again(a) for a in report.again if a.same][:LISTED]
     refused = [found._asdict() for found in report.refused]
     conflicts = [_again(a) for a in report.conflicts[:LISTED]]
@@ -349,7 +369,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "gaps": gaps,
         "duplicates": doubles + [_double(name, found) for name, found in report.doubles],
         "conflicts": conflicts + [f for f in refused if f["reason"].startswith(CONFLICT)],
-        "unknown": [_tail(tail) for tail in report.numbers.tails],
+        "unknown": [_tail(tail, report.here) for tail in report.numbers.tails],
         "refused": refused,
         "repeats": report.repeats,
         "unchecked": report.numbers.unchecked,
@@ -377,6 +397,6 @@ def _double(name: str, found: Double) -> dict[str, Any]:
     return {"where": name, **found._asdict(), "event_id": found.event_id.hex()}
 
 
-def _tail(tail: Tail) -> dict[str, Any]:
+def _tail(tail: Tail, here: Here) -> dict[str, Any]:
     counts = {"acked_seq": tail.acked_seq, "seen_to": tail.seen_to, "unseen": tail.unseen}
-    return {**tail.lane._asdict(), **counts}
+    return {**tail.lane._asdict(), **counts, "state": here.state_of(tail.lane.producer)}

@@ -91,10 +91,12 @@ def read_conversation(
 
     Raises:
         NotFound: missing, or another org's.
+        UsageError: there is no stack here.
         KeyUnavailable: a key cannot be derived now: retry.
         Unavailable: a part does not answer.
     """
     missing = NotFound(f"conversation {conversation}: not found")
+    config.require_home()
     if not is_id(org) or not credential_path(config, org).exists():
         raise missing
     credential_of(config, org)

@@ -59,7 +59,7 @@ def aim(config: Config, org: str, project: str, what: Selector, wait_s: float = 
     """Return the places of all that a selector names, as the log is at the call.
 
     Raises:
-        UsageError: an id or the day is none.
+        UsageError: an id or the day is none, or there is no stack here.
         NotFound: there is no such run, conversation, user or day in the project, it is another
             org's, or the run was erased; these are told apart nowhere.
         KeyUnavailable: keys cannot be read now: retry.
@@ -67,6 +67,7 @@ def aim(config: Config, org: str, project: str, what: Selector, wait_s: float = 
     """
     require_id(project, "project")
     missing = NotFound(f"{_ID_KINDS.get(what.kind, what.kind)} {what.value}: not found")
+    config.require_home()
     if not is_id(org) or not credential_path(config, org).exists():
         raise missing
     credential_of(config, org)

@@ -132,8 +132,10 @@ def find_run(config: Config, org: str, run: str, *, project: str | None = None) 
 
     Raises:
         NotFound: missing, or another org's.
+        UsageError: there is no stack here.
         Unavailable: a part does not answer.
     """
+    config.require_home()
     if not is_id(org) or not credential_path(config, org).exists():
         raise _not_found(run)
     credential_of(config, org)

@@ -5,15 +5,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
 from streams.dead import dead_counts
 from streams.progress import Offsets, Progress
 from streams.views import VIEWS, View
 from turnlog.config import Config
 from turnlog.errors import Unavailable
+from turnlog.kafka import client_settings, unavailable
 
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.1
+THERE_S = 2.0
+"""How long Kafka may take to say that it is there."""
 # The locator reads what the ingest sink writes: it can be at the end only after packs is.
 FED_BY = {"locator": "packs"}
 
@@ -21,19 +27,39 @@ FED_BY = {"locator": "packs"}
 def view_states(config: Config) -> list[dict[str, Any]]:
     """Return `{view, lag_events, lag_s, dead, table}` of each view.
 
-    Lag and dead letters are null where Kafka does not answer: unknown is not zero.
+    Lag and dead letters are null where Kafka does not answer: unknown is not zero. It is asked
+    first whether it is there: each of the questions below is as patient as a reader of the log.
     """
     try:
+        require_kafka(config)
         progress = Progress(config)
         dead = dead_counts(config)
         lags = {view.name: progress.lag(view) for view in VIEWS}
     except Unavailable as error:
-        logger.warning("views cannot be asked: %s", error)
-        return [_state(config, view, None, None, None) for view in VIEWS]
+        logger.info("views cannot be asked: %s", error)
+        return unknown_states(config)
     return [
         _state(config, v, lags[v.name].events, lags[v.name].seconds, dead.get(v.name, 0))
         for v in VIEWS
     ]
+
+
+def unknown_states(config: Config) -> list[dict[str, Any]]:
+    """Return what `view_states` does where Kafka does not answer."""
+    return [_state(config, view, None, None, None) for view in VIEWS]
+
+
+def require_kafka(config: Config) -> None:
+    """Do nothing where Kafka answers; a question that it never heard is waited for much longer.
+
+    Raises:
+        UsageError: it has no address.
+        Unavailable: it does not.
+    """
+    try:
+        AdminClient(client_settings(config)).list_topics("turnlog.runs", timeout=THERE_S)
+    except KafkaException as error:
+        raise unavailable(error) from error
 
 
 def wait_for(

@@ -73,20 +73,24 @@ def _manifest(event: Event) -> Manifest:
 def live_manifests(config: Config) -> list[Manifest]:
     """Return the manifests that are not removed, those of one org in the order of the log.
 
+    What is none is left out and told, in one line for all: the locator makes a dead letter of each.
+
     Raises:
         Unavailable: Kafka does not answer.
     """
     found: dict[bytes, Manifest] = {}
+    odd: list[str] = []
     for message in read_all(config, TOPIC):
-        key = cast(bytes, message.key())
+        key = message.key() or b""
         if message.value() is None:
             found.pop(key, None)
             continue
         try:
             found.setdefault(key, manifest_of(message))
-        except DecodeError as error:
-            # The locator makes a dead letter of it.
-            logger.warning("%s/%s is no manifest: %s", TOPIC, message.offset(), error)
+        except DecodeError:
+            odd.append(f"{message.partition()}/{message.offset()}")
+    if odd:
+        logger.warning("%s: %d records are no manifests, the first is %s", TOPIC, len(odd), odd[0])
     return list(found.values())
 
 

@@ -23,7 +23,7 @@ from streams.views import View
 from turnlog.config import Config
 from turnlog.errors import Unavailable
 from turnlog.kafka import client_settings
-from turnlog.passing import asked
+from turnlog.passing import asked, in_words
 
 logger = logging.getLogger(__name__)
 
@@ -164,4 +164,4 @@ def _in_time(future: "Future[Any]") -> Any:
 
 
 def _reason(error: KafkaException) -> str:
-    return str(error.args[0].name()) if error.args else "unknown"
+    return in_words(error.args[0]) if error.args else "unknown"

@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 MISPLACED = "partition_mismatch"
 CONFLICT = "conflict: another event has this event_id"
-SHAPE = "an id has not the form of one"
+SHAPE = "an id has not the form of one, or a number is out of bounds"
 
 Refused = tuple[int, str]
 

@@ -9,13 +9,30 @@ import os
 import tomllib
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from turnlog.errors import UsageError
 
 PARTS = ("kafka", "s3", "redis", "clickhouse", "keeper")
 PREFIX = "TURNLOG_"
+
+_HTTP = ("http", "https")
+_SCHEMES = {
+    "s3": _HTTP,
+    "clickhouse": _HTTP,
+    "keeper": _HTTP,
+    "redis": ("redis", "rediss", "unix"),
+}
 
 
 class Config(BaseModel):
@@ -71,6 +88,25 @@ class Config(BaseModel):
     def _absolute(cls, value: Path) -> Path:
         return value.expanduser().absolute()
 
+    @field_validator("kafka")
+    @classmethod
+    def _brokers(cls, value: str) -> str:
+        for broker in value.split(",") if value else ():
+            # librdkafka takes a scheme before the host, and port 9092 where there is none.
+            if not _is_place(f"//{broker.strip().rpartition('://')[2]}"):
+                raise ValueError("needs host:port[,host:port]")
+        return value
+
+    @field_validator(*_SCHEMES)
+    @classmethod
+    def _address(cls, value: str, info: ValidationInfo) -> str:
+        schemes = _SCHEMES[info.field_name or ""]
+        scheme = value.partition("://")[0].lower()
+        if value and (scheme not in schemes or not (scheme == "unix" or _is_place(value))):
+            # Never the value: it may hold a password.
+            raise ValueError(f"needs an address like {schemes[0]}://host:port")
+        return value
+
     @field_validator("keeper_public")
     @classmethod
     def _hex_key(cls, value: str) -> str:
@@ -93,6 +129,15 @@ class Config(BaseModel):
         """The key file in use."""
         return self.key_file or self.home / "keys" / "local.key"
 
+    def require_home(self) -> None:
+        """Do nothing where the home is there.
+
+        Raises:
+            UsageError: it is not, so that nothing of any org can be: told before "not found".
+        """
+        if not self.home.is_dir():
+            raise UsageError(f"no stack at {self.home}: set TURNLOG_HOME, or run `turnlog up` here")
+
     def need(self, part: str) -> str:
         """Return the address of a part.
 
@@ -101,6 +146,7 @@ class Config(BaseModel):
         """
         address: str = getattr(self, part)
         if not address:
+            self.require_home()
             raise UsageError(
                 f"{part} has no address: run `turnlog up`, or set TURNLOG_{part.upper()}"
             )
@@ -121,7 +167,17 @@ def load(**overrides: Any) -> Config:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"config field {field}: {first['msg']}") from None
+        reason = first["msg"].removeprefix("Value error, ")
+        raise UsageError(f"config field {field}: {reason}") from None
+
+
+def _is_place(address: str) -> bool:
+    """Tell whether a URL names a host and, if any, a port that can be."""
+    try:
+        parts = urlsplit(address)
+        return bool(parts.hostname) and parts.port != 0 and not set(address) & set(" \t\r\n")
+    except ValueError:
+        return False
 
 
 def _environment() -> dict[str, str]:
@@ -145,9 +201,13 @@ def _toml() -> dict[str, Any]:
 def _local_addresses(home: Path) -> dict[str, Any]:
     """Return the addresses that `turnlog up` wrote, or none."""
     try:
-        stored: dict[str, Any] = json.loads((home / "addresses.json").read_text())
+        stored = json.loads((home / "addresses.json").read_text())
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise UsageError(f"{home}/addresses.json cannot be read: {error}") from error
+    if not isinstance(stored, dict):
+        raise UsageError(
+            f"{home}/addresses.json is no JSON object: remove it, `turnlog up` writes it anew"
+        )
     return stored

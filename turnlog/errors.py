@@ -13,7 +13,8 @@ TurnlogError
  ├── TooLarge             a frame or record over its limit
  ├── Conflict             the same identity with other content
  └── Unavailable          a part of the stack does not answer: retry (exit 1)
-      ├── SpoolFull       nor is there room in the disk spool
+      ├── SpoolFull       nor is there room in the disk spool: nothing was written
+      │    └── InDoubt    but Kafka had been given it, and may still write it
       └── NotInstalled    a program that a local part needs is not there
 """
 
@@ -72,6 +73,13 @@ class Unavailable(TurnlogError):
 
 class SpoolFull(Unavailable):
     """The disk spool takes no more: it is at its bound, or the disk is full or read-only."""
+
+
+class InDoubt(SpoolFull):
+    """Nobody vouches for the event, and it may still be written: Kafka had been given it before.
+
+    A retry is safe where it makes the same event: the same run, or the same idempotency key.
+    """
 
 
 class NotInstalled(Unavailable):

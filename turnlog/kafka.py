@@ -1,8 +1,9 @@
 """Kafka clients as every part sets them up (`faust-kafka.md` section 4 has the reasons)."""
 
 import logging
+import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 from confluent_kafka import (
@@ -21,11 +22,20 @@ from turnlog.passing import bounds as bounds_of
 from turnlog.passing import in_words, passes
 from turnlog.seldom import Seldom
 
+# Of librdkafka's "[thrd:host:port/bootstrap]: host:port/bootstrap: Connect to ... failed: ...".
+_PLACE = re.compile(r"\]: (?:\w+: )?(?:\w+://)?([^\s/\]]+:\d{1,5})[/:]")
+_AWAY = re.compile(
+    r"Connect to|Connection (?:setup|refused|reset)|Failed to resolve|Disconnected"
+    r"|brokers are down|timed out"
+)
+_TIMES = re.compile(r"\d+")
 
-class SeldomRepeated(logging.Filter):
-    """Lets a remark of librdkafka pass once in a while, told by its facility and client.
 
-    It writes 20 lines a second of a broker that is away.
+class Remarks(logging.Filter):
+    """Lets a remark of librdkafka pass once in a while, whichever client of the process made it.
+
+    Each connection of each client remarks 20 times a second that a broker is away, at a pace of
+    its own: that is one thing, said in plain words. What repeats is there at level DEBUG.
     """
 
     def __init__(self) -> None:
@@ -34,15 +44,30 @@ class SeldomRepeated(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Say whether it is long enough since the last remark of its kind."""
-        # librdkafka's logger is called with facility, client and text.
-        kind = record.args[:2] if isinstance(record.args, tuple) else record.msg
-        return self._seldom.due(kind)
+        kind, said = _remark(record)
+        if self._seldom.due(kind):
+            record.msg, record.args = said or record.msg, None if said else record.args
+            return True
+        record.levelno, record.levelname = logging.DEBUG, "DEBUG"
+        return logger.isEnabledFor(logging.DEBUG)
+
+
+def _remark(record: logging.LogRecord) -> tuple[Hashable, str]:
+    """Return the kind of a remark, and what is said in its place; empty: its own words."""
+    # librdkafka's logger is called with facility, client and text.
+    if not isinstance(record.args, tuple) or len(record.args) < 3:
+        return record.msg, ""
+    facility, text = record.args[0], str(record.args[2])
+    if not _AWAY.search(text):
+        return (facility, _TIMES.sub("", text)), ""
+    place = _PLACE.search(text)
+    return "away", f"Kafka does not answer{f' at {place[1]}' if place else ''}"
 
 
 logger = logging.getLogger(__name__)
 # Where nobody set logging up (a command, a notebook), librdkafka's remarks stay out of the output.
 logger.addHandler(logging.NullHandler())
-logger.addFilter(SeldomRepeated())
+logger.addFilter(Remarks())
 
 ANSWER_S = 10.0
 """How long a broker may take over one request before it counts as away."""

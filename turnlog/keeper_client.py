@@ -100,9 +100,10 @@ def credential_of(config: Config, org: str) -> Credential:
     """Return the default credential of an org.
 
     Raises:
-        UsageError: there is none, or it cannot be used.
+        UsageError: there is none, or it cannot be used, or there is no stack at the home.
     """
     path = credential_path(config, org)
+    config.require_home()
     if not path.exists():
         raise UsageError(f"org {org} has no credential {path}: run `turnlog org create {org}`")
     return load_credential(path)
@@ -138,7 +139,7 @@ def create(config: Config, org: str, project: str = "default") -> Created:
     """
     path = credential_path(config, org)
     require_id(project, "project")
-    admin = load_credential(config.credentials / ADMIN_FILE)
+    admin = _admin(config)
     held = path.exists()
     credential = load_credential(path) if held else Credential((org,), new_token())
     known = {"id": credential.id, "sha256": credential.digest}
@@ -165,7 +166,7 @@ def mint(config: Config) -> Mapping[str, Any]:
         UsageError: there is no admin credential here.
         Unavailable: the keeper does not answer.
     """
-    return _post(config, "/v1/mint", load_credential(config.credentials / ADMIN_FILE), {})
+    return _post(config, "/v1/mint", _admin(config), {})
 
 
 def puncture(
@@ -187,7 +188,7 @@ def puncture(
         KeyUnavailable: a target's day is not minted; nothing was written.
         Unavailable: the keeper does not answer: whether anything was written is not known.
     """
-    admin = load_credential(config.credentials / ADMIN_FILE)
+    admin = _admin(config)
     body = {"org": org, "project": project, "targets": [target.to_json() for target in targets]}
     punctures: list[dict[str, Any]] = _post(config, "/v1/puncture", admin, body, PUNCTURE_S)[
         "punctures"
@@ -215,7 +216,7 @@ def create_apikey(
     key = new_key()
     named = {"org": require_id(org, "org"), "project": require_id(project, "project")}
     body = {**named, "id": key_id(key), "sha256": key_digest(key), "role": role}
-    admin = load_credential(config.credentials / ADMIN_FILE)
+    admin = _admin(config)
     _post(config, "/v1/apikeys", admin, {**body, "expires_at_us": expires_at_us})
     return key
 
@@ -228,7 +229,7 @@ def revoke_apikey(config: Config, org: str, id: str) -> None:
         NotFound: the org has no such key.
         Unavailable: the keeper does not answer: whether it is revoked is not known.
     """
-    admin = load_credential(config.credentials / ADMIN_FILE)
+    admin = _admin(config)
     _post(config, "/v1/apikeys/revoke", admin, {"org": require_id(org, "org"), "id": id})
 
 
@@ -243,6 +244,11 @@ def fetch_grant(config: Config, credential: Credential) -> Grant:
         KeyUnavailable: it answers, but has no keys to give.
     """
     return Grant.from_json(_post(config, "/v1/grant", credential, {}))
+
+
+def _admin(config: Config) -> Credential:
+    config.require_home()
+    return load_credential(config.credentials / ADMIN_FILE)
 
 
 def _post(

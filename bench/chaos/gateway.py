@@ -63,7 +63,7 @@ class Witness(Ladder):
 
 async def witness(config: Config, out: TextIO) -> Witness:
     """Open the ladder."""
-    spool = await Spool.open(config.spool_folder, new_id("spool"), config.spool_max_bytes)
+    spool = await Spool.open(config.spool_folder, new_id("producer"), config.spool_max_bytes)
     made = Witness(producer_settings(config), spool, spool_after_s=config.spool_after_ms / 1000)
     made.out = out
     await made.open()

@@ -1,7 +1,7 @@
 """Appending a batch: who repeats whom, under which key, and where each event is durable.
 
-The order of steps is the guarantee. Look for repeats; hand over what is new; wait until it is
-durable; only then remember it and answer.
+The order of steps is the guarantee. Reserve the ids, which finds the repeats; hand over what is
+new; wait until it is durable; only then remember it and answer.
 """
 
 import asyncio
@@ -26,7 +26,8 @@ from serve.appending.decided import Decisions
 from serve.appending.given import Draft, Scope, read_event
 from serve.appending.identity import identified, said_of, subject_of
 from serve.appending.known import Begun, Found, KnownRuns
-from serve.appending.seen import Mark, Patient, Seen
+from serve.appending.reserving import Reservation
+from serve.appending.seen import Looked, Mark, Patient, Seen
 from turnlog.config import Config
 from turnlog.errors import Erased, KeyStateError, TooLarge, TurnlogError, UsageError
 from turnlog.ids import uuid_text
@@ -41,6 +42,8 @@ NO_LOCATOR = Locator(bytes(16), 0, 0)
 FORGOTTEN_AFTER_US = 23 * 3600 * 1_000_000
 # A repeat that looked for a mark just before it was set finds the event here.
 LINGER_S = 2.0
+# A record that was handed over may still reach Kafka, whatever became of the wait for it.
+MAYBE = "it may have been written: sent again with the same id it counts once"
 
 
 class Given(NamedTuple):
@@ -139,19 +142,33 @@ class Appender:
         self, batch: "_Batch", org: str, drafts: Sequence[Draft | Answer]
     ) -> list[Answer]:
         ready = [batch.placed(draft) for draft in drafts]
+        ids = [draft.body["event_id"] for draft in ready if isinstance(draft, Draft)]
+        reservation = Reservation(self._seen, org, ids)
+        try:
+            batch.seen = await reservation.take(self._on_the_way)
+            outcomes = await self._outcomes(batch, org, ready)
+            durable = await self._remember(org, batch.sent)
+            await reservation.give_back(durable, {each.event_id for each in batch.sent})
+        finally:
+            reservation.stop()
+        answers = [each if isinstance(each, Answer) else _answered(*each) for each in outcomes]
+        return await self._decisions.awaited(org, ready, answers)
+
+    async def _outcomes(
+        self, batch: "_Batch", org: str, ready: Sequence[Draft | Answer]
+    ) -> list["_Outcome"]:
+        """Hand over what is new, and wait until everything that is waited for is durable."""
         events = [draft for draft in ready if isinstance(draft, Draft)]
-        batch.seen = await self._seen.look(org, [draft.body["event_id"] for draft in events])
         again = [draft.body["run"] for draft in events if batch.may_begin_again(draft)]
         batch.begun_before = (await self.known.find(org, again)).runs
         outcomes = [await batch.outcome(draft) for draft in ready]
         sent = [each[1] for each in outcomes if not isinstance(each, Answer)]
         if sent:
             await asyncio.wait([each.future for each in sent])
-        await self._remember(org, batch.sent)
-        answers = [each if isinstance(each, Answer) else _answered(*each) for each in outcomes]
-        return await self._decisions.awaited(org, ready, answers)
+        return outcomes
 
-    async def _remember(self, org: str, sent: Sequence[_Sent]) -> None:
+    async def _remember(self, org: str, sent: Sequence[_Sent]) -> Mapping[bytes, Mark]:
+        """Mark what is durable; return the marks."""
         durable = [each for each in sent if each.future.exception() is None]
         begun = dict(each.begun for each in durable if each.begun)
         for run, how in begun.items():
@@ -162,6 +179,7 @@ class Appender:
             for each in durable
         }
         await self._seen.mark(org, marks)
+        return marks
 
 
 def _read(event: Given | Answer, n: int, scope: Scope) -> Draft | Answer:
@@ -197,7 +215,7 @@ class _Batch:
     """Decides the events of one batch in order.
 
     Attributes:
-        seen: what is remembered of its events; None: Redis does not answer.
+        seen: what the index knows of its events; None: Redis does not answer.
         begun_before: runs that begin here and may have begun before, as they did.
         sent: those that were handed over here.
     """
@@ -210,7 +228,7 @@ class _Batch:
         scope: Scope,
         found: Found,
     ) -> None:
-        self.seen: Mapping[bytes, Mark] | None = None
+        self.seen: Looked | None = None
         self.begun_before: Mapping[str, Begun] = {}
         self.sent: list[_Sent] = []
         self._on_the_way = on_the_way
@@ -281,17 +299,30 @@ class _Batch:
         """Judge an event whose identity is taken; None where it is not."""
         event_id = draft.body["event_id"]
         first = self._on_the_way.get(event_id)
-        mark = first.mark if first else (self.seen or {}).get(event_id)
+        mark = first.mark if first else self._marked(event_id)
         if mark is None:
-            return None
+            return self._written_elsewhere(event_id, answer)
         if said_of(draft, self._mac(draft, mark.locator)) != mark.said:
             detail = "another event has this identity"
             return answer._replace(status=409, outcome=CONFLICT, detail=detail)
+        if draft.kind.type == "run.created":
+            run = draft.body["run"]
+            self._begun[run] = self._begun[run]._replace(locator=mark.locator)
         again = answer._replace(status=200, outcome=DUPLICATE)
         if first is not None:
             return again, first
         via = "spool" if mark.position.endswith("/-1") else "broker"
         return again._replace(durable=via, position=mark.position)
+
+    def _marked(self, event_id: bytes) -> Mark | None:
+        return None if self.seen is None else self.seen.marks.get(event_id)
+
+    def _written_elsewhere(self, event_id: bytes, answer: Answer) -> Answer | None:
+        """Refuse an event while another request writes one of its identity, and does not end."""
+        if self.seen is None or event_id not in self.seen.pending:
+            return None
+        detail = "another request is writing an event of this identity: send it again"
+        return answer._replace(status=503, outcome=REFUSED, detail=detail)
 
     def _mac(self, draft: Draft, locator: Locator) -> bytes:
         if draft.content is None:
@@ -337,7 +368,8 @@ class _Batch:
             return False
         happened_us = draft.body["occurred_at_us"]
         recent = draft.timed and self._scope.at_us - happened_us < FORGOTTEN_AFTER_US
-        return self.seen is None or not recent
+        doubtful = self.seen is None or draft.body["event_id"] in self.seen.doubtful
+        return doubtful or not recent
 
     def _locator(self, draft: Draft) -> Locator | None:
         """Return under which key locator an event is sealed; None: it has no content."""
@@ -371,7 +403,10 @@ def _answered(answer: Answer, sent: _Sent) -> Answer:
     """Return the answer of an event that was waited for; a repeat's is that of the first."""
     error = sent.future.exception()
     if isinstance(error, TurnlogError):
-        return _refused(answer, error)
+        refused = _refused(answer, error)
+        if refused.status == 503:
+            return refused._replace(detail=f"{refused.detail}; {MAYBE}")
+        return refused
     if error is not None:
         raise error
     position = sent.future.result()

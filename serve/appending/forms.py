@@ -282,7 +282,9 @@ def _said(kind: EventType, body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]
     """Yield the fields that say something: in Avro every field is there, most of them empty."""
     for field in kind.fields:
         value = body[field.name]
-        if field.name not in _FILLED and value != field.default:
+        # The org has no default, and is the credential's where nothing is said of it.
+        is_said = value != field.default and (value or field.name != "org")
+        if field.name not in _FILLED and is_said:
             yield field.name, value
 
 

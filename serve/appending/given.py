@@ -157,7 +157,8 @@ class _Reader:
                 continue
             self._field = shaped(name[:_SHOWN_CHARS]) or "other"
             if name not in kind.fields:
-                raise UsageError(f"{kind.type} takes no such field")
+                takes = ", ".join(sorted(_BASICS | kind.fields))
+                raise UsageError(f"{kind.type} takes no such field; it takes {takes}")
             if name != "usage":
                 body[name] = read[name](value, self._names)
         for name in kind.needs:
@@ -244,7 +245,8 @@ class _Reader:
             self._field = f"content.{shaped(name[:_SHOWN_CHARS])}"
             form = kind.content.get(name)
             if form is None:
-                raise UsageError(f"{kind.type} has no such content")
+                takes = ", ".join(kind.content) or "none"
+                raise UsageError(f"{kind.type} has no such content; it has {takes}")
             if value is not None:
                 content[name] = _IN_FORM[form](value)
         return content

@@ -1,11 +1,12 @@
 """Appending the events of a file through the credential that lies here."""
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager
-from itertools import chain, islice
-from typing import Any
+from contextlib import asynccontextmanager, suppress
+from itertools import chain, count, islice
+from typing import Any, BinaryIO
 
 from redis.asyncio import Redis
 
@@ -16,11 +17,16 @@ from serve.doors.halves import parse_events
 from serve.doors.problem import Problem
 from sinks.redis import connect_async
 from turnlog.config import Config
-from turnlog.errors import UsageError
+from turnlog.errors import TurnlogError, Unavailable, UsageError
 from turnlog.keeper_client import credential_of
 from turnlog.producer import Producer
 
 BATCH = 100
+MAX_LINE_BYTES = 20 << 20
+"""As much as one request of the HTTP door has."""
+
+MAX_DOCUMENT_BYTES = 64 << 20
+"""A document over many lines is read whole; lines may go on for as long as they like."""
 
 Event = Given | Answer
 
@@ -73,11 +79,58 @@ async def _appender(config: Config) -> AsyncIterator[Appender]:
         await redis.aclose()
 
 
+def bounded_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a file.
+
+    Raises:
+        UsageError: one is over 20 MiB.
+    """
+    for n in count(1):
+        line = file.readline(MAX_LINE_BYTES + 1)
+        if not line:
+            return
+        if len(line) > MAX_LINE_BYTES:
+            raise UsageError(f"line {n} has over {MAX_LINE_BYTES >> 20} MiB: write an event a line")
+        yield line
+
+
 async def _batches(lines: Iterable[bytes]) -> AsyncIterator[list[Event]]:
     # Lines may come slowly, from a pipe: the producer's loop must not wait for them.
     batches = read_batches(lines)
-    while batch := await asyncio.to_thread(next, batches, None):
+    while batch := await _read_beside(batches):
         yield batch
+
+
+async def _read_beside(batches: Iterator[list[Event]]) -> list[Event] | None:
+    """Return the next batch, None at the end.
+
+    In a daemon thread: one of the loop's own is joined at the end, so that Ctrl-C would wait for a
+    pipe that says nothing.
+    """
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[list[Event] | None] = loop.create_future()
+
+    def give(batch: list[Event] | None, error: Exception | None = None) -> None:
+        if found.done():
+            return
+        if error is None:
+            found.set_result(batch)
+        else:
+            found.set_exception(error)
+
+    def read() -> None:
+        batch, error = None, None
+        try:
+            batch = next(batches, None)
+        except TurnlogError as mistake:
+            error = mistake
+        except OSError as broken:
+            error = Unavailable(f"the file cannot be read: {broken.strerror}")
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(give, batch, error)
+
+    threading.Thread(target=read, name="turnlog-lines", daemon=True).start()
+    return await found
 
 
 def read_batches(lines: Iterable[bytes]) -> Iterator[list[Event]]:
@@ -99,11 +152,22 @@ def _events(lines: Iterable[bytes]) -> Iterator[Event]:
     try:
         parse_events(first)
     except Problem:
-        whole = b"".join(chain([first], filled))
-        yield from _of_document(whole)
+        yield from _of_document(_whole(chain([first], filled)))
         return
     for line in chain([first], filled):
         yield from _of_line(line)
+
+
+def _whole(lines: Iterable[bytes]) -> bytes:
+    held = bytearray()
+    for line in lines:
+        held += line
+        if len(held) > MAX_DOCUMENT_BYTES:
+            raise UsageError(
+                f"the first line is no event, and a document has at most"
+                f" {MAX_DOCUMENT_BYTES >> 20} MiB: write an event a line"
+            )
+    return bytes(held)
 
 
 def _of_document(data: bytes) -> Iterator[Event]:

@@ -12,6 +12,7 @@ from uuid import UUID
 from turnlog.errors import UsageError
 from turnlog.events import TYPES
 from turnlog.events.schema import Field
+from turnlog.events.shapes import BOUNDS
 from turnlog.ids import is_id
 from turnlog.producer.fields import Names
 
@@ -39,7 +40,22 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 @cache
 def readers(type: str) -> Mapping[str, Read]:
     """Return what reads each field of a type."""
-    return {field.name: _reader(field) for field in TYPES[type].fields}
+    return {field.name: _within_bounds(field) for field in TYPES[type].fields}
+
+
+def _within_bounds(field: Field) -> Read:
+    read = _reader(field)
+    if field.name not in BOUNDS:
+        return read
+    least, most = BOUNDS[field.name]
+
+    def bounded(value: Any, names: Names) -> Any:
+        number = read(value, names)
+        if number is not None and not least <= number <= most:
+            raise UsageError(f"must be {least} to {most}")
+        return number
+
+    return bounded
 
 
 def _reader(field: Field) -> Read:

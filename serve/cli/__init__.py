@@ -1,5 +1,6 @@
 """The `turnlog` command: each command is a module of its own, imported when it is used."""
 
+import errno
 import importlib
 import os
 import sys
@@ -52,6 +53,10 @@ COMMANDS = {
 }
 
 
+# What a disk says that takes no more; what else fails in the system is no mistake of the user's.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
 class Commands(click.Group):
     """A group that imports a command when it is asked for."""
 
@@ -96,14 +101,28 @@ def guarded(call: Callable[[], Any]) -> int:
         return 1
     except BrokenPipeError:
         # A reader such as `head` went away; the rest of the output has no one to go to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
+        return 1
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        _discard_output()
+        say(f"turnlog: {error.filename or 'the output'}: {error.strerror}", err=True)
         return 1
     return 0
 
 
+def _discard_output() -> None:
+    """Let what still waits in standard output go nowhere, or its last flush fails once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _tell(error: TurnlogError) -> None:
+    # Only where there is an error: it takes the config along, which takes 0.2 s to import.
+    from serve.cli.words import in_words
+
     # Several lines where it quotes a part's log.
-    for line in f"turnlog: {error}".split("\n"):
+    for line in f"turnlog: {in_words(str(error))}".split("\n"):
         say(line, err=True)
 
 

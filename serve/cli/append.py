@@ -1,6 +1,8 @@
 """`turnlog append`: events of a file into the log, each answered for itself."""
 
 import asyncio
+import os
+import stat
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
@@ -10,6 +12,7 @@ import click
 
 from serve.cli.output import json_line, say
 from turnlog.config import load
+from turnlog.errors import UsageError
 
 if TYPE_CHECKING:
     from serve.appending import Answer
@@ -24,16 +27,32 @@ def append(file: BinaryIO, org: str, project: str, as_json: bool) -> None:
     """Append events from FILE, or from standard input with `-`.
 
     An event a line, or one JSON document: an event, a list, or {"events": [...]}. docs/http.md
-    describes them. The same file again is answered with duplicates. The exit code is 1 when an
-    event is not in the log.
+    describes them. A line has at most 20 MiB, a document over many lines 64 MiB. The same file
+    again is answered with duplicates. The exit code is 1 when an event is not in the log.
 
     Example: turnlog append events.jsonl --org local --json
     """
-    from serve.appending.local import append_lines
+    from serve.appending.local import append_lines, bounded_lines
 
-    answers = append_lines(load(), org, project, file)
+    _check(file)
+    answers = append_lines(load(), org, project, bounded_lines(file))
     refused = asyncio.run(_print_json(answers) if as_json else _print(answers))
     sys.exit(1 if refused else 0)
+
+
+def _check(file: BinaryIO) -> None:
+    """Make sure that a file is one with an end, or a pipe.
+
+    Raises:
+        UsageError: it is a device other than a terminal.
+    """
+    mode = os.fstat(file.fileno()).st_mode
+    if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not _is_harmless(file)):
+        raise UsageError("FILE is a device: name a file, or - for standard input")
+
+
+def _is_harmless(file: BinaryIO) -> bool:
+    return file.isatty() or os.fstat(file.fileno()).st_rdev == os.stat(os.devnull).st_rdev
 
 
 async def _print_json(answers: "AsyncIterator[Answer]") -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from serve.cli.output import json_line, plain, say, text
+from serve.cli.output import counted, json_line, plain, say, text
 from serve.conversation_api import Conversation, read_conversation
 from turnlog.config import load
 
@@ -41,7 +41,7 @@ def conversation(
 def _show(found: Conversation, *, places: bool) -> None:
     title = found.title or found.conversation
     gone = "[erased or damaged]" if found.unreadable else "[erased]"
-    click.secho(f"{plain(title)}  ({len(found.turns)} turns)", bold=True)
+    click.secho(f"{plain(title)}  ({counted(len(found.turns), 'turn')})", bold=True)
     for turn in found.turns:
         about = [turn["status"]] if turn["status"] else []
         if places:

@@ -12,10 +12,10 @@ import click
 import samples
 from serve.cli import cli
 from serve.cli.imports import unknown_usage
-from serve.cli.output import say, table
+from serve.cli.output import counted, say, table
 from serve.cli.stack import start
 from serve.importer import Report, import_file
-from serve.importer.lines import read_lines
+from serve.importer.lines import check_file, read_lines
 from serve.runs_api import list_runs, run_content
 from serve.views import wait_for
 from turnlog.config import Config, load
@@ -40,6 +40,8 @@ def demo(ctx: click.Context, files: tuple[Path, ...]) -> None:
     Example: turnlog demo recorded.jsonl
     """
     chosen = files or tuple(samples_shipped())
+    for path in chosen:
+        check_file(path)
     began = time.monotonic()
     title("The local stack")
     config = start(load(), (), click.echo)
@@ -63,8 +65,9 @@ def feed(config: Config, path: Path) -> int:
     began = time.monotonic()
     report = import_file(config, path, ORG)
     click.echo(
-        f"{report.exchanges} exchanges in {time.monotonic() - began:.1f} s: {report.runs} runs "
-        f"written, {report.already} there already, {report.erased} erased, "
+        f"{counted(report.exchanges, 'exchange')} in {time.monotonic() - began:.1f} s: "
+        f"{counted(report.runs, 'run')} written, {report.already} there already, "
+        f"{report.erased} erased, "
         f"{report.rejected.count} rejected"
     )
     _say_more(report)

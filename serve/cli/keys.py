@@ -82,10 +82,11 @@ def tree_(org: str, as_json: bool) -> None:
 def _trees(org: str) -> Iterator[dict[str, Any]]:
     from streams.keys_reader import KeyReader
     from turnlog.config import load
-    from turnlog.ids import require_id
+    from turnlog.keeper_client import credential_of
 
-    require_id(org, "org")
-    with KeyReader(load(), [org]) as reader:
+    config = load()
+    credential_of(config, org)
+    with KeyReader(config, [org]) as reader:
         for project, month, stored in reader.trees(org):
             yield {
                 **project._asdict(),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from serve.cli.output import json_line, plain, say, table
+from serve.cli.output import counted, json_line, plain, say, table
 from turnlog.errors import TurnlogError, UsageError
 
 if TYPE_CHECKING:
@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 _COLUMNS = ["tree", "prefix", "generation", "rows", "nodes_destroyed"]
 _WHAT: "Mapping[Kind, str]" = {
-    "run": "run {}: its request and its output",
+    "run": "run {}: the request that was sent and the output",
     "conversation": "conversation {}: every run in it",
     "user": "user {}: every run until now; no run of this user can begin until midnight UTC",
     "history-of": "the history of user {}: every run until now; the next one can begin at once",
     "day": "day {}: everything that began on it; if it is today, nothing can begin until midnight",
 }
+TURN_STAYS = (
+    "The user's own turn in the conversation stays readable: it has a key of its own."
+    " --conversation erases both."
+)
 
 
 @click.command("puncture")
@@ -49,6 +53,8 @@ def puncture_(
     Usage and its cost stay, and so does every event; only content is gone. Turns that belong to no
     run, requests of later runs that repeat an erased text, and producers that hold a grant from
     before (for up to 24 hours they can still seal and open under the erased keys) are not reached.
+    What the user said to a run is such a turn, with a key of its own: after --run it can still be
+    read in the conversation. --conversation erases both.
 
     A puncture that is repeated changes nothing and prints zeros. `rows` are new rows of the key
     tree and `nodes_destroyed` stored nodes that are gone, each counted for one prefix.
@@ -72,7 +78,7 @@ def puncture_(
     if as_json:
         json_line({"punctures": punctures})
     else:
-        _show(punctures, aimed)
+        _show(punctures, aimed, what)
 
 
 def _selector(selected: dict[str, str | None]) -> "Selector":
@@ -96,10 +102,12 @@ def _confirm(what: "Selector", aimed: "Aim") -> None:
     places = len(aimed.targets)
     say(f"This destroys {_WHAT[what.kind].format(what.value)}.", err=True)
     click.echo(
-        f"{aimed.runs} runs under {places} {'prefix' if places == 1 else 'prefixes'} of the key"
-        " tree; runs that were erased before are counted too. It cannot be undone.",
+        f"{counted(aimed.runs, 'run')} under {places} {'prefix' if places == 1 else 'prefixes'} of"
+        " the key tree; runs that were erased before are counted too. It cannot be undone.",
         err=True,
     )
+    if what.kind == "run":
+        click.echo(TURN_STAYS, err=True)
     asked = f"Type {plain(what.value)} to go on"
     typed = click.prompt(asked, err=True, default="", show_default=False)
     if typed != what.value:
@@ -113,10 +121,13 @@ def _puncture(config: Any, org: str, project: str, aimed: "Aim") -> list[dict[st
         return puncture(config, org, project, aimed.targets, on_progress)
 
 
-def _show(punctures: list[dict[str, Any]], aimed: "Aim") -> None:
+def _show(punctures: list[dict[str, Any]], aimed: "Aim", what: "Selector") -> None:
     table(punctures, _COLUMNS)
     changed = sum(1 for found in punctures if found["rows"])
-    click.echo(f"{changed} of {len(punctures)} prefixes punctured, {aimed.runs} runs under them.")
+    under = counted(aimed.runs, "run")
+    click.echo(f"{changed} of {len(punctures)} prefixes punctured, {under} under them.")
+    if what.kind == "run":
+        click.echo(TURN_STAYS)
     click.echo("Producers that hold a grant from before keep it until it expires (24 h at most).")
 
 

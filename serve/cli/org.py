@@ -61,17 +61,15 @@ def orgs(config: Config) -> Mapping[str, list[str]]:
 
     Raises:
         Unavailable: Kafka does not answer.
-        DecodeError: the directory holds a record that is no event.
     """
-    from turnlog.events import decode
+    from streams.keeper.directory import entry_in
     from turnlog.kafka import read_all
 
     projects: dict[str, set[str]] = {}
     for message in read_all(config, DIRECTORY):
-        value = message.value()
-        if value is None:
-            continue
-        body = decode(value).body
+        body = entry_in(message.value())
+        if body is None:
+            continue  # removed, or no entry: the keeper says how many there are
         if body["kind"] == "org":
             _set(projects, body["org"], body["revoked"])
         elif body["kind"] == "project":

@@ -5,11 +5,13 @@ obeys, or a line feed and a line that looks like ours. What goes to a person goe
 what goes over several lines through `text`; `table` and `say` do it by themselves.
 """
 
+import math
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import orjson
@@ -20,8 +22,9 @@ if TYPE_CHECKING:
 # C0 but line feed and tab, DEL and C1 (ECMA-48), and halves of surrogate pairs.
 _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
-# A pipe has no width: 80 columns would fold every table in it.
-PIPE_COLUMNS = 220
+_GAP = "  "
+# What a cell shows that says nothing.
+_NOTHING = ("", "-", "0", "0.0", "False")
 
 
 @cache
@@ -30,7 +33,7 @@ def console() -> "Console":
     # rich takes 45 ms to import; what prints JSON or bytes does without.
     from rich.console import Console
 
-    return Console(soft_wrap=True, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
+    return Console(soft_wrap=True)
 
 
 def plain(value: object) -> str:
@@ -66,21 +69,60 @@ def json_line(value: Mapping[str, Any]) -> None:
 
 
 def table(rows: Iterable[Mapping[str, Any]], columns: list[str], title: str | None = None) -> None:
-    """Print rows under their column names; numbers to the right."""
-    from rich.table import Table
-    from rich.text import Text
+    """Print rows under their column names; numbers to the right.
 
-    about = None if title is None else Text(plain(title))
-    out = Table(title=about, title_justify="left", box=None, pad_edge=False)
+    No cell is ever folded or cut: an id that is cut in three cannot be copied. On a terminal that
+    is too narrow, columns that are zero or empty in every row are left out; what is wider still is
+    printed as wide as it is, for the terminal to wrap, as `git` and `kubectl` do.
+    """
     rows = list(rows)
-    for name in columns:
-        numeric = any(isinstance(row.get(name), int | float) for row in rows)
-        out.add_column(name, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        # As text: a bracket in a string would be taken for markup.
-        out.add_row(*(Text(_cell(row.get(name))) for name in columns))
-    console().print(out)
+    drawn = {name: _column(name, rows) for name in columns}
+    if rows and sum(column.width + len(_GAP) for column in drawn.values()) > _columns():
+        drawn = {name: column for name, column in drawn.items() if column.says} or drawn
+    if title is not None:
+        click.secho(plain(title), italic=True)
+    for at in range(len(rows) + 1):
+        line = _GAP.join(column.cells[at] for column in drawn.values()).rstrip()
+        # Not False, which would have the terminal told to end what is not bold.
+        click.secho(line, bold=at == 0 or None)
+
+
+class _Column(NamedTuple):
+    """A column as it is drawn: its name and cells, all of one width, and whether any says more."""
+
+    cells: list[str]
+    width: int
+    says: bool
+
+
+def _column(name: str, rows: list[Mapping[str, Any]]) -> _Column:
+    # With its tables of Unicode it takes 30 ms; what prints JSON or bytes does without.
+    from rich.cells import cell_len
+
+    values = [row.get(name) for row in rows]
+    cells = [name, *map(_cell, values)]
+    width = max(map(cell_len, cells))
+    right = any(isinstance(value, int | float) for value in values)
+    says = not all(cell in _NOTHING for cell in cells[1:])
+    blanks = [" " * (width - cell_len(cell)) for cell in cells]
+    pairs = zip(blanks, cells, strict=True)
+    return _Column([b + c if right else c + b for b, c in pairs], width, says)
+
+
+def is_terminal() -> bool:
+    """Tell whether a person sees standard output."""
+    return sys.stdout.isatty()
+
+
+def _columns() -> float:
+    """Return how wide standard output is: a pipe has no width."""
+    return shutil.get_terminal_size().columns if is_terminal() else math.inf
 
 
 def _cell(value: Any) -> str:
     return "-" if value is None else plain(value)
+
+
+def counted(count: int, what: str) -> str:
+    """Return a number with what it counts: `1 run`, `2 runs`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -1,11 +1,13 @@
 """`turnlog reconcile`: was everything that producers sent kept, and does every view have it?"""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import click
 
+from replay.damaged import look_here
 from replay.reconcile import Report, as_json, read_marks, topics_of
 from replay.reconcile import reconcile as compare
 from serve.cli.output import json_line, say, table
@@ -42,9 +44,12 @@ def reconcile(ctx: click.Context, org: str, timeout_s: float, as_object: bool) -
 
     It waits until the views have passed the end of the log, then names each gap and each duplicate
     by its place. What lies above the last mark of a producer that did not close is its unknown
-    tail: it is told and is no failure. An event that the log has twice is none either, because
-    views leave repeats out. Exit 1 when something is missing, a view has something twice, or a
-    view does not catch up in time.
+    tail: it is told and is no failure. What this machine's spool could not read any more (see
+    `turnlog spool`) is missing where the log does not have its number. An event that the log has
+    twice is no failure, because views leave repeats out; packs and locator hold the log record by
+    record, with its repeats, so that their events are more than those of a digest, which counts
+    each event once. Exit 1 when something is missing, a view has something twice, or a view does
+    not catch up in time.
 
     Example: turnlog reconcile --org local --json
     """
@@ -68,9 +73,11 @@ def run(
     Raises:
         PackError: an object of the archive is missing or damaged.
         Unavailable: a part does not answer.
+        UsageError: the spool cannot be read.
     """
-    # In this order: what a mark says is acknowledged lies below the ends, and these below what
-    # the views have passed.
+    # In this order: what waits in the spool no more, and what a mark says is acknowledged, lies
+    # below the ends, and these below what the views have passed.
+    here = look_here(config)
     marks = read_marks(config)
     ends = Progress(config).ends(topics_of(marks))
 
@@ -81,7 +88,7 @@ def run(
         say(f"{place}: {done:,} of {total:,}")
 
     behind = wait_for(config, timeout_s=timeout_s, on_progress=waiting)
-    return Outcome(compare(config, marks, ends, org, reading), behind)
+    return Outcome(compare(config, marks, ends, org, reading, here), behind)
 
 
 @contextmanager
@@ -120,12 +127,27 @@ def _clean(found: Mapping[str, Any]) -> str:
     )
 
 
+_STATES = {
+    "alive": "running or being drained",
+    "waiting": "dead, with events on the disk",
+    "gone": "dead, or on another machine",
+}
+
+
 def _unknown(tails: list[dict[str, Any]]) -> str:
-    producers = len({tail["producer"] for tail in tails})
+    states = Counter({tail["producer"]: tail["state"] for tail in tails}.values())
+    told = "; ".join(f"{states[state]} {what}" for state, what in _STATES.items() if states[state])
+    producers = _counted(states.total(), "producer")
+    unseen = sum(tail["unseen"] for tail in tails)
+    holes = f", {_counted(unseen, 'number')} below what arrived" if unseen else ""
     return (
-        f"Unknown: {producers} producers did not close (alive, or dead); what they sent above "
-        f"their last marks, in {len(tails)} partitions, is not known."
+        f"Unknown: {producers} did not close ({told}); what they sent above their last marks, in "
+        f"{_counted(len(tails), 'partition')}, is not known{holes}."
     )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _print_wrong(found: Mapping[str, Any], behind: Mapping[str, int]) -> None:

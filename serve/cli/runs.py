@@ -61,7 +61,10 @@ def _raw(run_id: str, org: str, response: bool, request: bool, raw: bool) -> Non
     if response == request or not raw:
         raise UsageError("--raw goes with one of --response and --request, and they with it")
     stored = run_content(load(), org, run_id, "response" if response else "request")
-    click.get_binary_stream("stdout").write(stored)
+    out = click.get_binary_stream("stdout")
+    out.write(stored)
+    # Here, where a disk that is full is an error of this command, and not at the process's end.
+    out.flush()
 
 
 def _short(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,12 @@
 """`turnlog spool`: what waits on the disk for Kafka, and whose it is."""
 
+from pathlib import Path
+
 import click
 
 from serve.cli.output import json_line, table
 from turnlog.config import load
+from turnlog.spool.aside import DAMAGED, Aside, look_aside
 from turnlog.spool.look import Folder, look
 
 _COLUMNS = ["owner", "state", "segments", "bytes", "events", "oldest_s", "shed"]
@@ -19,17 +22,35 @@ def spool(as_json: bool) -> None:
     looking, also while producers write. Of an owner that is alive nothing has to be done but to
     bring Kafka back. What a dead one left is sent by the next producer that is opened on this
     folder. `shed` counts chunk batches that found no room: their text is in the run's end.
+    `damaged` counts events that the disk gave back otherwise than they were written: their files
+    are set aside in the folder `damaged`, nothing of them is sent, and `turnlog reconcile` says
+    which numbers are missing for it.
 
     Example: turnlog spool --json
     """
     config = load()
-    folders = look(config.spool_folder)
+    folders, damaged = look(config.spool_folder), look_aside(config.spool_folder)
     if as_json:
-        json_line(_sum(folders))
+        json_line(_sum(folders) | {"damaged": len(damaged)})
         return
+    _print(config.spool_folder, folders)
+    if damaged:
+        click.echo(_damaged(config.spool_folder, damaged))
+
+
+def _damaged(folder: Path, damaged: list[Aside]) -> str:
+    count = len(damaged)
+    events = "1 event is" if count == 1 else f"{count} events are"
+    return (
+        f"{events} damaged and not sent: set aside in {folder / DAMAGED}, kept until you remove "
+        "them. `turnlog reconcile` says which numbers are missing."
+    )
+
+
+def _print(folder: Path, folders: list[Folder]) -> None:
     waiting = [folder for folder in folders if folder.events or folder.shed]
     if not waiting:
-        click.echo(f"Nothing waits in {config.spool_folder}.")
+        click.echo(f"Nothing waits in {folder}.")
         return
     table([_row(folder) for folder in waiting], _COLUMNS)
     if any(folder.alive and folder.events for folder in waiting):

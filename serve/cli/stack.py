@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from typing import Any
 
 import click
@@ -10,11 +11,11 @@ from local import doctor as checks
 from local import kafka, process, stack
 from serve.cli.output import json_line, say, table
 from turnlog.config import Config, load
-from turnlog.errors import TurnlogError
+from turnlog.errors import TurnlogError, UsageError
 
 
 def _progress(line: str) -> None:
-    """Show progress to a person; a pipe hears nothing."""
+    """Show progress to a person; a pipe hears the end of it alone."""
     if sys.stderr.isatty():
         click.echo(line, err=True)
 
@@ -29,7 +30,10 @@ def up(names: tuple[str, ...]) -> None:
 
     Example: turnlog up kafka s3
     """
-    start(load(), names, _progress)
+    began = time.monotonic()
+    config = start(load(), names, _progress)
+    what = " ".join(names) or "every part"
+    say(f"{what}: running after {time.monotonic() - began:.0f} s; home {config.home}", err=True)
 
 
 def start(config: Config, names: tuple[str, ...], notify: stack.Notify) -> Config:
@@ -67,47 +71,83 @@ def _ensure_tables(config: Config) -> None:
 def down(names: tuple[str, ...], as_json: bool) -> None:
     """Stop the local stack; its data stay.
 
-    With NAME only those parts. Like every command that takes its time it tells a terminal what it
-    does and says nothing in a pipe, unless --json asks what was stopped.
+    With NAME only those parts. A terminal is told of each; the last line, on stderr, says what was
+    stopped, and so does --json.
 
     Example: turnlog down usage-sink
     """
     stopped = stack.down(load(), names, _progress)
     if as_json:
         json_line({"stopped": stopped})
+    else:
+        say(f"stopped: {' '.join(stopped)}" if stopped else "nothing was running", err=True)
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="One object.")
-def status(as_json: bool) -> None:
+@click.pass_context
+def status(ctx: click.Context, as_json: bool) -> None:
     """Show every part, and how far every view is.
+
+    Exit 1 when a part died, fails or cannot be reached; one that was stopped is no fault.
 
     Example: turnlog status --json
     """
     config = load()
-    parts = [part._asdict() for part in stack.status(config)]
-    views = _views(config)
+    _require_stack(config)
+    states = stack.status(config)
+    parts = [part._asdict() for part in states]
+    views = _views(config, states)
     if as_json:
         json_line({"home": str(config.home), "parts": parts, "views": views})
+    else:
+        click.echo(f"home {config.home}")
+        table(parts, ["name", "kind", "pid", "address", "state"])
+        _complain(config, states)
+        _show_views(config, views)
+    ctx.exit(1 if stack.faults(config, states) else 0)
+
+
+def _require_stack(config: Config) -> None:
+    """Do nothing where a stack is, or a part is given by its address.
+
+    Raises:
+        TurnlogError: neither.
+    """
+    if not stack.external_addresses(config):
+        try:
+            config.require_home()
+        except UsageError as error:
+            raise TurnlogError(str(error)) from None
+
+
+def _complain(config: Config, states: list[stack.State]) -> None:
+    faults = stack.faults(config, states)
+    state = {part.name: part.state for part in states}
+    for name, reason in faults.items():
+        say(f"{name} {state[name]}: {reason}")
+    if "died" in state.values():
+        click.echo("`turnlog up` starts what died")
+
+
+def _show_views(config: Config, views: list[dict[str, Any]]) -> None:
+    if not views:
         return
-    click.echo(f"home {config.home}")
-    table(parts, ["name", "kind", "pid", "address", "state"])
-    for part in parts:
-        if part["state"] in ("died", "failing"):
-            log = process.log_path(config.home, part["name"])
-            said = "".join(process.log_tail(config.home, part["name"], lines=1))
-            say(f"{part['name']} {part['state']}: {said.strip()} ({log})")
-    if views:
-        click.echo()
-        table(views, ["view", "lag_events", "lag_s", "dead", "table"])
+    click.echo()
+    table(views, ["view", "lag_events", "lag_s", "dead", "table"])
+    if views[0]["lag_events"] is None:
+        click.echo(f"lag and dead letters are not known: Kafka does not answer at {config.kafka}")
 
 
-def _views(config: Config) -> list[dict[str, Any]]:
+def _views(config: Config, states: list[stack.State]) -> list[dict[str, Any]]:
     if not config.kafka:
         return []  # a stack that was never started has no views yet
-    from serve.views import view_states
+    from serve.views import unknown_states, view_states
 
-    return [dict(view) for view in view_states(config)]
+    # Asking what is known not to run would only take its time.
+    away = {part.name for part in states if part.state in ("stopped", "died", "unreachable")}
+    asked = unknown_states if "kafka" in away else view_states
+    return [dict(view) for view in asked(config)]
 
 
 @click.command()

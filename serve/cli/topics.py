@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from serve.cli.output import json_line, say, table
+from serve.views import require_kafka
 from topics import Drift, Topic, catalogue, ensure, verify
 from turnlog.config import Config, load
 from turnlog.events import evolution
@@ -26,6 +27,7 @@ def topics(ctx: click.Context, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is None:
         config = load()
+        require_kafka(config)
         _report(config, verify(config), as_json)
 
 
@@ -40,6 +42,7 @@ def create(as_json: bool) -> None:
     Example: turnlog topics create
     """
     config = load()
+    require_kafka(config)
     _report(config, ensure(config), as_json)
 
 

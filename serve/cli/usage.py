@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from serve.cli.output import json_line, table
+from serve.cli.output import is_terminal, json_line, table
 from sinks.clickhouse.queries import GROUP_COLUMNS, usage_by
 from sinks.clickhouse.tables import CLASSES, USAGE, ensure_tables
 from turnlog.config import load
@@ -34,13 +34,16 @@ def usage(org: str, by: str, project: str | None, limit: int | None, as_json: bo
     columns = group_columns(by)
     config = load()
     credential_of(config, org)
-    found = usage_by(ensure_tables(config, USAGE), org, columns, project)
+    clickhouse = ensure_tables(config, USAGE)
+    found = usage_by(clickhouse, org, columns, project)
     if as_json:
         for row in islice(found, limit):
             json_line(row)
         return
     rows = list(found)
-    _print(rows[:limit], columns)
+    # Asked for, not added up: a run that used two models is in two groups.
+    total = list(usage_by(clickhouse, org, (), project)) if len(rows) > 1 and is_terminal() else []
+    _print(rows[:limit], columns, total)
     if limit is not None and len(rows) > limit:
         click.echo(f"and {len(rows) - limit} more: turnlog usage --org {org} --by {by}")
 
@@ -60,18 +63,26 @@ def group_columns(by: str) -> list[str]:
     return names
 
 
-def _print(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+def _print(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], total: Sequence[Mapping[str, Any]]
+) -> None:
     """Print the groups; token classes that are empty everywhere are left out."""
-    used = [name for name in CLASSES if any(row[name] for row in rows)]
-    shown = [_honest(row, used) for row in rows]
+    used = [name for name in CLASSES if any(row[name] for row in [*rows, *total])]
+    label = dict(zip(columns, ["total", *[""] * len(columns)], strict=False))
+    sums = [{**label, **row} for row in total]
+    shown = [_honest(row, used) for row in [*rows, *sums]]
     table(shown, [*columns, "runs", *used, "cost_usd", "unknown", "unpriced"])
 
 
 def _honest(row: Mapping[str, Any], used: Sequence[str]) -> dict[str, Any]:
-    """Return a row to show; what no run of the group says is no zero."""
+    """Return a row to show; what no run of the group says is no zero.
+
+    Usage that belongs to no run is in no count of runs: its tokens and its cost speak for it.
+    """
     known = row["runs"] - row["unknown"]
-    counts = {name: row[name] if known else None for name in used}
-    priced = known > row["unpriced"]
+    said = known or any(row[name] for name in CLASSES)
+    counts = {name: row[name] if said else None for name in used}
+    priced = known > row["unpriced"] or row["cost_nano_usd"]
     return {**row, **counts, "cost_usd": usd(row["cost_nano_usd"]) if priced else None}
 
 

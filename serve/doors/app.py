@@ -43,6 +43,8 @@ def build(server: Server, routes: Iterable[Route | OpenRoute] | None = None) -> 
     for route in routes:
         handler = route.handler if isinstance(route, OpenRoute) else _guarded(server, route)
         app.router.add_route(route.method, route.path, handler)
+        if route.method == "GET":
+            app.router.add_route("HEAD", route.path, handler)
     app.on_response_prepare.append(_add_headers)
     return app
 

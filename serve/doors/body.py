@@ -23,6 +23,9 @@ PIECE_BYTES = 1 << 16
 _ZSTD_SLICE_BYTES = 64
 # What RFC 8878 asks every decoder to take, and what levels up to 19 use.
 _ZSTD_WINDOW_BYTES = 8 << 20
+MAX_MEMBERS = 1_000
+"""Members of gzip or frames of zstd in one body: an empty one takes 20 bytes and costs 10 µs."""
+
 ENCODINGS = ("gzip", "zstd", "deflate")
 
 LIMIT: web.RequestKey[int] = web.RequestKey("max_inflated_bytes", int)
@@ -36,7 +39,7 @@ class Inflater(Protocol):
         """Give what some more bytes inflate to, in pieces of at most 2 MiB.
 
         Raises:
-            Problem: 400, they are not in the encoding.
+            Problem: 400, they are not in the encoding, or in over 1,000 members of it.
         """
 
     def end(self) -> None:
@@ -137,16 +140,36 @@ class _Identity:
         pass
 
 
+class _Members:
+    """Counts the members of a body."""
+
+    def __init__(self) -> None:
+        self._left = MAX_MEMBERS
+
+    def count(self) -> None:
+        """Take note that another one begins.
+
+        Raises:
+            Problem: 400, there are too many.
+        """
+        self._left -= 1
+        if self._left <= 0:
+            detail = f"the body is in over {MAX_MEMBERS} members: compress it as a whole"
+            raise Problem(400, "encoding", detail, _ENCODING)
+
+
 class _Zlib:
     """gzip (several members too) and deflate in its zlib form."""
 
     def __init__(self, window_bits: int) -> None:
         self._window_bits = window_bits
         self._inflate = zlib.decompressobj(window_bits)
+        self._members = _Members()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         while data:
             if self._inflate.eof:
+                self._members.count()
                 self._inflate = zlib.decompressobj(self._window_bits)
             try:
                 piece = self._inflate.decompress(data, PIECE_BYTES)
@@ -167,12 +190,14 @@ class _Zstd:
     def __init__(self) -> None:
         self._decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
         self._inflate = self._decompressor.decompressobj()
+        self._members = _Members()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         for at in range(0, len(data), _ZSTD_SLICE_BYTES):
             rest = data[at : at + _ZSTD_SLICE_BYTES]
             while rest:
                 if self._inflate.eof:
+                    self._members.count()
                     self._inflate = self._decompressor.decompressobj()
                 try:
                     piece = self._inflate.decompress(rest)

@@ -28,12 +28,14 @@ class Callers:
         """Return the caller of an `Authorization` header.
 
         Raises:
-            Problem: 401, one answer for every credential that is not good: missing, malformed,
-                unknown, revoked, expired; 503 while the keys are not known yet.
+            Problem: 401 without a credential, and one answer for every one that is not good:
+                malformed, unknown, revoked, expired; 503 while the keys are not known yet.
         """
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
-        if scheme.lower() != "bearer" or not token or len(token) > MAX_TOKEN_BYTES:
+        if scheme.lower() != "bearer" or not token:
+            raise _unauthorized(_NEEDED)
+        if len(token) > MAX_TOKEN_BYTES:
             raise unauthorized()
         if token.startswith(f"{PREFIX}_") or self.oidc is None:
             found = self.keys.find(token, time.time_ns() // 1000)
@@ -46,9 +48,16 @@ class Callers:
 
 def unauthorized() -> Problem:
     """Return the one answer to a credential that is not good."""
-    return Problem(
-        401,
-        "unauthorized",
-        "a bearer token is needed: an API key, or a token of the identity provider",
-        headers={"WWW-Authenticate": 'Bearer realm="turnlog"'},
-    )
+    return _unauthorized(_UNKNOWN)
+
+
+def _unauthorized(detail: str) -> Problem:
+    headers = {"WWW-Authenticate": 'Bearer realm="turnlog"'}
+    return Problem(401, "unauthorized", detail, headers=headers)
+
+
+_NEEDED = (
+    "a bearer token is needed (Authorization: Bearer ...): an API key, or a token of the"
+    " identity provider"
+)
+_UNKNOWN = "the bearer token is not known, or not any more: it is malformed, revoked or expired"

@@ -30,6 +30,11 @@ def _page() -> bytes:
     return page(orjson.loads(_document())).encode()
 
 
+async def root(request: web.Request) -> web.Response:
+    """Say where to read on."""
+    return web.Response(body=orjson.dumps(_LINKS), content_type="application/json")
+
+
 async def openapi(request: web.Request) -> web.Response:
     """Give the OpenAPI document."""
     return web.Response(body=_document(), content_type="application/json")
@@ -46,7 +51,22 @@ async def docs(request: web.Request) -> web.Response:
     )
 
 
+_LINKS = {"docs": "/docs", "openapi": "/openapi.json"}
 ROUTES = (
+    OpenRoute(
+        "GET",
+        "/",
+        root,
+        {
+            "summary": "Where to read on",
+            "responses": {
+                "200": {
+                    "description": "Paths of this server.",
+                    "content": {"application/json": {"schema": {"type": "object"}}},
+                }
+            },
+        },
+    ),
     OpenRoute(
         "GET",
         "/openapi.json",

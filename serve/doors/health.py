@@ -33,7 +33,7 @@ async def readiness(server: Server) -> dict[str, Any]:
         and keys["state"] != "unknown"
         and rung not in (None, "refusing"),
         "draining": server.draining,
-        "parts": {"kafka": rung == "broker", **await server.parts.answering()},
+        "parts": await server.parts.answering(),
         "keys": keys,
         "ladder": {
             "rung": rung,

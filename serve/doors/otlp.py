@@ -62,7 +62,7 @@ async def _taken(request: web.Request, caller: Caller, media: str) -> list[Outco
     try:
         found = await asyncio.to_thread(_READERS[media], body)
     except DecodeError as error:
-        raise Problem(400, "invalid_body", str(error)) from None
+        raise Problem(400, "invalid", str(error)) from None
     if not found:
         return []
     producer = await server.producers.of(caller.org)

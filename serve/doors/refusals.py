@@ -9,6 +9,7 @@ from serve.doors.problem import Problem
 from turnlog.errors import (
     Conflict,
     Erased,
+    InDoubt,
     KeyStateError,
     NotFound,
     SpoolFull,
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_S = 2
+NO_ROOM_S = 10
+_AGAIN = "; send it again under the same id or Idempotency-Key"
 
 
 def answer(problem: Problem) -> web.Response:
@@ -41,6 +44,11 @@ def problem_of(error: TurnlogError) -> Problem:
     """
     if isinstance(error, NotFound | Erased):
         return Problem(404, "not_found", "there is no such thing")
+    if isinstance(error, SpoolFull):
+        headers = {"Retry-After": str(NO_ROOM_S)}
+        if isinstance(error, InDoubt):
+            return Problem(503, "in_doubt", f"{error}{_AGAIN}", headers=headers)
+        return Problem(503, "no_room", str(error), headers=headers)
     for kind, status, code in _BY_KIND:
         if isinstance(error, kind):
             return Problem(status, code, str(error), headers=_retry(status))
@@ -52,7 +60,6 @@ _BY_KIND: tuple[tuple[type[TurnlogError], int, str], ...] = (
     (UsageError, 400, "invalid"),
     (TooLarge, 413, "too_large"),
     (Conflict, 409, "conflict"),
-    (SpoolFull, 503, "no_room"),
     (KeyStateError, 503, "keys_unavailable"),
     (Unavailable, 503, "unavailable"),
 )

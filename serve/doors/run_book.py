@@ -2,12 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from serve.appending.known import Begun, KnownRuns
-from serve.appending.seen import Patient
+from serve.appending.reserving import Reservation
+from serve.appending.seen import Patient, Seen
 from serve.doors.held import Held, HeldRuns
 from serve.doors.life import RUNNING, Life, Lives
 from serve.doors.problem import Problem
@@ -16,7 +18,7 @@ from serve.doors.run_fields import Asked, digest
 from serve.doors.server import Server
 from serve.doors.shown_before import shown_before
 from turnlog.errors import NotFound, TooLarge, Unavailable, UsageError
-from turnlog.ids import is_id
+from turnlog.ids import event_id, is_id
 from turnlog.producer import Position, Producer
 from turnlog.producer.fields import Began, began
 from turnlog.producer.run import Run
@@ -69,6 +71,7 @@ class RunBook:
         self._producers = server.producers
         self._known = known
         self._lives = Lives(server.redis, patient)
+        self._seen = Seen(server.redis, patient)
         self._held = HeldRuns(server, self._lives)
         self._deciding: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
@@ -78,7 +81,8 @@ class RunBook:
         """Begin a run, or find the one that the same call began before.
 
         Raises:
-            Problem: 409, another run has this name or key; 429, too many are open.
+            Problem: 409, another run has this name or key; 429, too many are open; 503, another
+                process is beginning it and does not come to an end.
             UsageError: a field is wrong.
             TooLarge: the request does not fit.
             Unavailable: it was not accepted: do not call the model.
@@ -87,13 +91,26 @@ class RunBook:
         if not asked.named:
             return await self._begin(producer, began_, asked)
         place = began_.common["org"], began_.common["run"]
-        async with self._lock(*place):
+        async with self._lock(*place), self._reserved(*place):
             again = await self._created_before(*place, asked)
             return again or await self._begin(producer, began_, asked)
 
     def _lock(self, org: str, run: str) -> asyncio.Lock:
         """Return what two calls that begin or take over one run wait at."""
         return self._deciding.setdefault((org, run), asyncio.Lock())
+
+    @asynccontextmanager
+    async def _reserved(self, org: str, run: str) -> AsyncIterator[None]:
+        """Keep other processes from beginning a run; without Redis the log decides."""
+        reservation = Reservation(self._seen, org, [event_id(org, run, "run.created", "1/0")])
+        looked = await reservation.take(())
+        if looked is not None and looked.pending:
+            detail = "another call is beginning this run: try again"
+            raise Problem(503, "unavailable", detail, headers={"Retry-After": "2"})
+        try:
+            yield
+        finally:
+            await reservation.give_back((), ())
 
     async def _created_before(self, org: str, run: str, asked: Asked) -> Created | None:
         held = self._held.get(org, run)

@@ -138,7 +138,7 @@ def read_fields(body: Any, readers: Mapping[str, Read]) -> dict[str, Any]:
     found = {}
     for name, value in body.items():
         if name not in readers:
-            raise _wrong(name, "there is no such field")
+            raise _wrong(name, f"there is no such field; there are {', '.join(readers)}")
         if value is None:
             continue
         try:

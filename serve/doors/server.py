@@ -78,25 +78,18 @@ class Server:
         return self._open
 
     def require_room(self) -> None:
-        """Make sure that what is accepted now finds room.
+        """Make sure that what is accepted now does not only wait.
+
+        A ladder that refuses is tried all the same: only a record tells it that there is room.
 
         Raises:
-            Problem: 503 where nothing does (Kafka and the disk are both out), 429 where more would
-                only wait behind what Kafka has not answered for.
+            Problem: 429 where more would wait behind what Kafka has not answered for.
         """
         state = self.producers.state
-        if state is None:
-            return
-        if state.rung == "refusing":
+        if state is not None and state.unacknowledged > PRESSURE_RECORDS:
             raise Problem(
-                503, "no_room", "neither Kafka nor the disk takes events", headers=_after(10)
+                429, "slow_down", "too much waits for Kafka", headers={"Retry-After": "1"}
             )
-        if state.unacknowledged > PRESSURE_RECORDS:
-            raise Problem(429, "slow_down", "too much waits for Kafka", headers=_after(1))
-
-
-def _after(seconds: int) -> dict[str, str]:
-    return {"Retry-After": str(seconds)}
 
 
 SERVER: web.AppKey[Server] = web.AppKey("server", Server)

@@ -78,7 +78,7 @@ def _batch(held: Held, body: Any) -> int:
     first = held.noted
     if isinstance(body, Mapping):
         if not body.keys() <= {"chunks", "first"}:
-            raise Problem(400, "invalid", "there is no such field", "chunks")
+            raise Problem(400, "invalid", "the fields are chunks and first", "chunks")
         first, body = body.get("first", first), body.get("chunks")
     if not isinstance(body, list) or len(body) > MAX_PIECES:
         raise Problem(400, "invalid", f"must be a list of at most {MAX_PIECES}", "chunks")

@@ -34,6 +34,8 @@ def decode(data: bytes) -> Any:
         return _DECODER.decode(data.decode())
     except UnicodeDecodeError:
         raise refused("the body is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise refused(f"the body is not JSON: line {error.lineno}, column {error.colno}") from None
     except (ValueError, RecursionError):
         raise refused() from None
 

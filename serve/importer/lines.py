@@ -1,6 +1,7 @@
 """Reading a file of exchanges, one JSON object a line, whatever it holds instead."""
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -12,6 +13,12 @@ from turnlog.providers.json_text import NotJson, loads
 # A frame holds 786,432 bytes of ciphertext; text that compresses to so little is never longer.
 MAX_LINE_BYTES = 64 << 20
 BOM = b"\xef\xbb\xbf"
+
+# A file of something else has thousands of lines; one of exchanges does not begin with 20 bad ones.
+LOOKED_AT = 20
+NO_LINES = f"the file is no JSON lines: none of its first {LOOKED_AT} lines is a JSON object"
+_NOT_JSON = "not JSON"
+_NO_OBJECT = "not a JSON object"
 
 
 class Line(NamedTuple):
@@ -70,6 +77,17 @@ def read_lines(path: Path) -> Iterator[Line]:
         raise UsageError(f"{path}: {error.strerror or 'cannot be read'}") from None
 
 
+def may_be_lines(path: Path) -> bool:
+    """Tell whether a file of 20 lines or more begins with one that is a JSON object.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    first = list(islice(read_lines(path), LOOKED_AT))
+    bad = sum(line.reason in (_NOT_JSON, _NO_OBJECT) for line in first)
+    return bad < LOOKED_AT
+
+
 def _skip_rest(file: BinaryIO, raw: bytes) -> bool:
     """Pass over the rest of a line that is too long; return whether it was."""
     if len(raw) <= MAX_LINE_BYTES or raw.endswith(b"\n"):
@@ -86,9 +104,9 @@ def _line(number: int, raw: bytes, long: bool, end: int) -> Line:
     try:
         value = loads(raw)
     except NotJson:
-        return Line(number, unnamed, None, "not JSON", end)
+        return Line(number, unnamed, None, _NOT_JSON, end)
     if not isinstance(value, dict):
-        return Line(number, unnamed, None, "not a JSON object", end)
+        return Line(number, unnamed, None, _NO_OBJECT, end)
     try:
         source = read_source(value)
     except BadLine as error:

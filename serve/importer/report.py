@@ -14,18 +14,23 @@ class Noted:
     """Lines and what was found about them; only the first thousand are listed, all are counted."""
 
     count: int = 0
-    listed: list[dict[str, str]] = field(default_factory=list)
+    listed: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(self, line_id: str, reason: str) -> None:
-        """Note a line."""
+    def add(self, line_id: str, reason: str, number: int | None = None) -> None:
+        """Note a line by its id, and by its number from 1 where the id is not already that."""
         self.count += 1
         if len(self.listed) < MAX_LISTED:
-            self.listed.append({"id": _printable(line_id), "reason": reason})
+            own = number is not None and line_id != f"line:{number}"
+            place = {"line": number} if own else {}
+            self.listed.append({"id": _printable(line_id), "reason": reason, **place})
 
-    def rows(self) -> list[dict[str, str]]:
+    def rows(self) -> list[dict[str, Any]]:
         """Return what is listed, and how many more there were."""
         more = self.count - len(self.listed)
-        return [*self.listed, *([{"id": "", "reason": f"and {more} more"}] if more else [])]
+        return [
+            *self.listed,
+            *([{"id": "", "reason": f"and {more} more"}] if more else []),
+        ]
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from serve.importer.events import (
 from serve.importer.found import Known, Views, patiently
 from serve.importer.har import is_har, read_entries
 from serve.importer.judge import Judge, Verdict
-from serve.importer.lines import Line, check_file, read_lines
+from serve.importer.lines import NO_LINES, Line, check_file, may_be_lines, read_lines
 from serve.importer.plan import Plan
 from serve.importer.report import Report
 from serve.views import wait_for
@@ -75,6 +75,10 @@ def import_file(
         Unavailable: a part does not answer. What was written stays; a second import goes on.
     """
     check_file(path)
+    if not is_har(path) and not may_be_lines(path):
+        report = Report()
+        report.rejected.add("line:1", NO_LINES, 1)
+        return report
     return asyncio.run(_import(config, path, org, project, on_progress, again))
 
 
@@ -135,6 +139,7 @@ class _Import:
         self._again = again
         self._plan = Plan()
         self._conversations: set[str] = set()
+        self._has_lines = True
 
     def warn_of(self, behind: dict[str, int]) -> None:
         """Note views that have not caught up: lines that they lack may be written once more."""
@@ -144,7 +149,8 @@ class _Import:
     async def run(self, path: Path) -> None:
         """Go through the file twice."""
         size = max(1, check_file(path))
-        read = read_entries if is_har(path) else read_lines
+        self._has_lines = not is_har(path)
+        read = read_lines if self._has_lines else read_entries
         for line in read(path):
             self._plan.add(line, self._read(line))
             self._on_progress(line.end / size / 3)
@@ -156,6 +162,10 @@ class _Import:
         if not self._plan.lines:
             empty = "the file is empty" if read is read_lines else "no call of a model"
             self.report.rejected.add("line:1", empty)
+
+    def _reject(self, line: Line, reason: str) -> None:
+        # An entry of a HAR has a number and is no line.
+        self.report.rejected.add(line.id, reason, line.number if self._has_lines else None)
 
     def _read(self, line: Line) -> Exchange | None:
         at_us = self._scope.at_us if line.told.ended_us is None else line.told.ended_us
@@ -177,7 +187,7 @@ class _Import:
         for line in lines:
             exchange = self._read(line)
             if exchange is None:
-                self.report.rejected.add(line.id, line.reason)
+                self._reject(line, line.reason)
             elif not self._plan.repeats(line):
                 ids = ids_of(exchange, self._scope)
                 events = list(events_of(exchange, ids, self._scope, line.told))
@@ -185,7 +195,7 @@ class _Import:
             elif self._plan.same(line):
                 self.report.already += 1
             else:
-                self.report.rejected.add(line.id, "conflict")
+                self._reject(line, "conflict")
 
     async def _judged(self, work: _Work, known: dict[str, Known]) -> Verdict:
         found = known.get(work.ids.run)
@@ -195,7 +205,7 @@ class _Import:
         elif verdict.kind == "erased":
             self.report.erased += 1
         elif verdict.kind == "rejected":
-            self.report.rejected.add(work.line.id, verdict.reason)
+            self._reject(work.line, verdict.reason)
         return verdict
 
     async def _booked(self, new: list[tuple[_Work, Verdict]]) -> list[_Decided]:

@@ -16,7 +16,6 @@ from multidict import CIMultiDict
 from serve.doors.problem import Problem
 from serve.proxy.headers import for_client
 from serve.proxy.recorder import Recorder
-from serve.proxy.request import broken
 from serve.proxy.upstream import BROKE, Incoming, Upload, Upstream
 
 logger = logging.getLogger(__name__)
@@ -82,7 +81,8 @@ class Passing:
         """Ask the provider and pass its answer back.
 
         Raises:
-            Problem: 502, the provider does not answer; 400, the client's body broke off.
+            Problem: 502, the provider does not answer; 400 or 408, the client's body broke off or
+                does not come.
         """
         try:
             answer = await upstream.ask(self._request.method, target, headers, upload)
@@ -176,8 +176,8 @@ def _text(value: bytes) -> str:
 
 
 def _no_answer(error: BaseException, headers: dict[str, str]) -> Problem:
-    if isinstance(error.__cause__, web.RequestPayloadError):
-        return broken()
+    if isinstance(error.__cause__, Problem):
+        return error.__cause__  # of the client's body, not of the provider
     # The class alone: the text of some names the address, of others what was sent.
     detail = f"the provider does not answer ({type(error).__name__})"
     return Problem(502, "no_answer", detail, headers=headers)

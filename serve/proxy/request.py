@@ -1,13 +1,18 @@
 """The body of a call: held, so that the run exists before the provider sees anything of it."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from aiohttp import HttpVersion11, web
 
+from serve.doors.body import BODY_S
 from serve.doors.problem import Problem
 from serve.proxy.upstream import Upload
 from turnlog.recording.body import MAX_BODY_BYTES, Body
+
+IDLE_S = BODY_S
+"""So long a client may send nothing of a body that it has begun."""
 
 
 class Held(NamedTuple):
@@ -46,36 +51,45 @@ async def hold(request: web.BaseRequest, limit: int = MAX_BODY_BYTES) -> Held:
         limit: bytes.
 
     Raises:
-        Problem: 400, the body broke off.
+        Problem: 400, the body broke off; 408, nothing of it came for 30 s.
     """
     if not request.body_exists:
         return Held(None, b"")
-    pieces, size = [], 0
-    while piece := await _next(request):
-        pieces.append(piece)
+    begun, size = [], 0
+    async for piece in pieces(request):
+        begun.append(piece)
         size += len(piece)
         if size > limit:
-            return Held(_rest(pieces, request), b"")
-    whole = b"".join(pieces)
+            return Held(_rest(begun, request), b"")
+    whole = b"".join(begun)
     return Held(whole, _plain(whole, request.headers.get("Content-Encoding", "")))
+
+
+async def pieces(request: web.BaseRequest) -> AsyncIterator[bytes]:
+    """Give a body as it comes.
+
+    Raises:
+        Problem: as `hold`.
+    """
+    while piece := await _next(request):
+        yield piece
 
 
 async def _next(request: web.BaseRequest) -> bytes:
     try:
-        return await request.content.readany()
+        async with asyncio.timeout(IDLE_S):
+            return await request.content.readany()
+    except TimeoutError:
+        detail = f"nothing of the body came for {IDLE_S:.0f} s"
+        raise Problem(408, "timeout", detail, headers={"Connection": "close"}) from None
     except (web.RequestPayloadError, ConnectionError):
-        raise broken() from None
+        raise Problem(400, "body_broken", "the body of the request broke off") from None
 
 
-def broken() -> Problem:
-    """Return the refusal of a request whose body broke off."""
-    return Problem(400, "body_broken", "the body of the request broke off")
-
-
-async def _rest(pieces: list[bytes], request: web.BaseRequest) -> AsyncIterator[bytes]:
-    while pieces:
-        yield pieces.pop(0)
-    async for piece in request.content.iter_any():
+async def _rest(begun: list[bytes], request: web.BaseRequest) -> AsyncIterator[bytes]:
+    while begun:
+        yield begun.pop(0)
+    async for piece in pieces(request):
         yield piece
 
 

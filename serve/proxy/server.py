@@ -21,7 +21,7 @@ from serve.proxy.calls import is_call, target_of
 from serve.proxy.headers import RUN, Marks, for_upstream, marks_of, narrow_codings
 from serve.proxy.passing import Passing, decoded
 from serve.proxy.recorder import Nobody, Recorder
-from serve.proxy.request import Held, hold, tell_to_go_on
+from serve.proxy.request import Held, hold, pieces, tell_to_go_on
 from serve.proxy.settings import Settings
 from serve.proxy.upstream import Upload, Upstream
 from turnlog.config import Config
@@ -168,7 +168,7 @@ class Proxy:
         marks = marks_of(request.headers)
         if is_call(request.method, target):
             return await self._call(request, target, marks)
-        upload: Upload = request.content.iter_any() if request.body_exists else None
+        upload: Upload = pieces(request) if request.body_exists else None
         return await self._pass(request, target, upload, Nobody(), {})
 
     async def _call(

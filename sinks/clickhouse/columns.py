@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from turnlog.events import EventType
 from turnlog.events.schema import Field
+from turnlog.events.shapes import BOUNDS
 
 LOW_CARDINALITY = frozenset(
     {
@@ -207,6 +208,18 @@ def shape_conditions(columns: Iterable[Column]) -> Iterator[str]:
         if column.avro == "map":
             yield f"arrayAll(x -> {fits}, mapKeys({column.wire_name}))"
             yield f"arrayAll(x -> {fits}, mapValues({column.wire_name}))"
+
+
+def bound_conditions(columns: Iterable[Column]) -> Iterator[str]:
+    """Yield the SQL conditions that every number of a row is within its bounds."""
+    names: dict[tuple[int, int], list[str]] = {}
+    for column in columns:
+        if column.name in BOUNDS:
+            value = f"ifNull({column.name}, 0)" if column.avro == "null" else column.name
+            names.setdefault(BOUNDS[column.name], []).append(f"toInt64({value})")
+    for (least, most), of_rows in names.items():
+        listed = ", ".join(of_rows)
+        yield f"arrayMin([{listed}]) >= {least} AND arrayMax([{listed}]) <= {most}"
 
 
 def _fit(names: Iterable[str], characters: str, most_bytes: int) -> Iterator[str]:

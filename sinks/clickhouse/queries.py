@@ -28,11 +28,13 @@ _DERIVED = {
 # Zeros of unknown rows say nothing, so they are counted and not summed.
 _KNOWN = "quality IN ('measured', 'estimated')"
 _SUMS = {
-    "runs": "uniqExact(run)",
+    # Usage of no run (a batch's, a bill's) has tokens and is no run.
+    "runs": "uniqExactIf(run, run != '')",
     **{name: f"sumIf(sign * {name}, {_KNOWN})" for name in CLASSES},
-    "cost_nano_usd": f"sumIf(sign * ifNull(cost_nano_usd, 0), {_KNOWN}) AS cost",
-    "unknown": f"uniqExact(run) - uniqExactIf(run, {_KNOWN})",
-    "unpriced": f"uniqExactIf(run, {_KNOWN} AND isNull(cost_nano_usd))",
+    # What an older version let in could pass 64 bits, and a sum of theirs wraps in silence.
+    "cost_nano_usd": f"sumIf(toInt128(sign) * ifNull(cost_nano_usd, 0), {_KNOWN}) AS cost",
+    "unknown": f"uniqExactIf(run, run != '') - uniqExactIf(run, run != '' AND {_KNOWN})",
+    "unpriced": f"uniqExactIf(run, run != '' AND {_KNOWN} AND isNull(cost_nano_usd))",
 }
 
 _TOKENS = f"sumIf(sign * ({' + '.join(CLASSES)}), {_KNOWN})"

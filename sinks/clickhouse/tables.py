@@ -6,12 +6,20 @@ body is not as long as the values read from it are in Avro (a body that was cut,
 by anything, whatever the parser made of it), or in which a string is outside its shape (law 5).
 """
 
+import hashlib
 import itertools
 from collections.abc import Mapping
 from functools import cached_property
 
 from sinks.clickhouse.client import ClickHouse
-from sinks.clickhouse.columns import Column, body_bytes, columns_of, quoted, shape_conditions
+from sinks.clickhouse.columns import (
+    Column,
+    body_bytes,
+    bound_conditions,
+    columns_of,
+    quoted,
+    shape_conditions,
+)
 from turnlog.config import Config
 from turnlog.events import TYPES, EventType
 
@@ -97,7 +105,7 @@ class Table:
             **dict(itertools.chain(*(column.declarations() for column in self.columns))),
             "body_bytes": "Int64 EPHEMERAL",
             "decoded": "Int32 EPHEMERAL",
-            "checked": f"UInt8 DEFAULT {self.check}",
+            "checked": f"UInt8 DEFAULT {self.check} COMMENT '{self.check_mark}'",
             "effective_at": f"DateTime64(6, 'UTC') MATERIALIZED {effective_us}",
             "clock_skew": f"Bool ALIAS {EFFECTIVE_US} != occurred_at_us",
         }
@@ -112,7 +120,13 @@ class Table:
         # The 10 bytes before the body, and the length of the frame that was cut out.
         whole = f"(decoded OR body_bytes = 11 + {body_bytes(self.columns)})"
         conditions = [whole, "org_wire != ''", *shape_conditions(self.columns)]
+        conditions += bound_conditions(self.columns)
         return f"throwIf(NOT ({' AND '.join(conditions)}), 'a row does not pass')"
+
+    @cached_property
+    def check_mark(self) -> str:
+        """Return what tells this check from that of another version; it is the column's comment."""
+        return hashlib.sha256(self.check.encode()).hexdigest()[:16]
 
 
 _FIELDS = [field.name for field in TYPES["usage.recorded"].fields]
@@ -151,15 +165,14 @@ def ensure_tables(config: Config, *tables: Table) -> ClickHouse:
 
 def _add_columns(clickhouse: ClickHouse, table: Table) -> None:
     rows = clickhouse.rows(
-        "SELECT name FROM system.columns "
+        "SELECT name, comment FROM system.columns "
         "WHERE database = {database:String} AND table = {table:String}",
         {"database": clickhouse.database, "table": table.name},
     )
-    there = {name for (name,) in rows}
+    there = dict(rows)
     missing = [declared for name, declared in table.declarations.items() if name not in there]
-    if not missing:
-        return
     full_name = f"{clickhouse.database}.{table.name}"
     for declared in missing:
         clickhouse.command(f"ALTER TABLE {full_name} ADD COLUMN IF NOT EXISTS {declared}")
-    clickhouse.command(f"ALTER TABLE {full_name} MODIFY COLUMN {table.declarations['checked']}")
+    if missing or there.get("checked") != table.check_mark:
+        clickhouse.command(f"ALTER TABLE {full_name} MODIFY COLUMN {table.declarations['checked']}")

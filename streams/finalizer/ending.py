@@ -40,6 +40,10 @@ ENDED = "run.interrupted"
 WHY = "writer_lost"
 CONFLICT = "conflict: another batch has this seq"
 FOREIGN = "conflict: another run has this id"
+UNCOUNTED = "the number of characters is out of bounds"
+
+# Of one batch; a record has less than a million bytes, of which zstd makes at most so many.
+MAX_CHARS = 2**31
 
 # A run's events agree in these, or they are not of one run (docs/keys.md section 1).
 _ONE_RUN = ("org", "run", "user", "conversation", "key_tree", "key_day", "key_gen")
@@ -124,6 +128,9 @@ def _of_the_run(lost: Lost, dead: list[Dead]) -> list[tuple[Message, Event]]:
             event = decode(message.value() or b"")
         except DecodeError as error:
             dead.append(Dead(message, str(error)))
+            continue
+        if not 0 <= event.body["chars"] <= MAX_CHARS:
+            dead.append(Dead(message, UNCOUNTED))
             continue
         if not _is_one_run(event.body, lost.began.body):
             dead.append(Dead(message, FOREIGN))

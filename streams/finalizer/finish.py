@@ -18,14 +18,16 @@ from streams.finalizer.owned import CHUNKS, RUNS, Owned
 from streams.finalizer.readback import LogReader
 from streams.keys_reader import KeyReader
 from turnlog.config import Config
-from turnlog.errors import DecodeError, KeyUnavailable
-from turnlog.events import Event, decode, key_of, record
+from turnlog.errors import DecodeError, KeyUnavailable, TooLarge
+from turnlog.events import Event, Record, decode, key_of, record
 
 logger = logging.getLogger(__name__)
 
 # Up to 16 KB each. A single run that has more is read at once all the same.
 BATCHES_AT_ONCE = 5_000
 RETRY_S = 5.0
+# Only another version of this could end it.
+RETRY_LARGE_S = 3600.0
 # A beginning that may be a repeat stands behind the first one, which is not much younger than it
 # says of itself.
 BEFORE_MS = 60_000
@@ -75,7 +77,7 @@ class Finisher:
 
     def take_back(self, bodies: Sequence[dict[str, Any]]) -> None:
         """Append negations of estimates; on return they are acknowledged."""
-        self._appends.events([record(CORRECTED, body) for body in bodies])
+        self._appends.events(filter(None, map(_negation, bodies)))
 
     def has_work(self, owned: Owned) -> bool:
         """Say whether a run is overdue that is not waiting for its keys."""
@@ -203,6 +205,10 @@ class Finisher:
             self._retry[key] = time.monotonic() + RETRY_S
             logger.error("run %s cannot be ended now: %s", lost.began.body["run"], error)
             return None
+        except TooLarge as error:
+            self._retry[key] = time.monotonic() + RETRY_LARGE_S
+            logger.error("run %s cannot be ended: %s", lost.began.body["run"], error)
+            return None
 
 
 def _groups(owned: Owned, due: Sequence[_Due]) -> Iterator[list[_Due]]:
@@ -218,6 +224,15 @@ def _groups(owned: Owned, due: Sequence[_Due]) -> Iterator[list[_Due]]:
         size += count
     if group:
         yield group
+
+
+def _negation(body: dict[str, Any]) -> Record | None:
+    """Return what takes an estimate back; None where that is too large, which ours never is."""
+    try:
+        return record(CORRECTED, body)
+    except TooLarge as error:
+        logger.error("an estimate of run %s cannot be taken back: %s", body["run"], error)
+        return None
 
 
 def _event(message: Message) -> Event | None:

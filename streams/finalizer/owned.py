@@ -7,14 +7,16 @@ from typing import Any, cast
 from confluent_kafka import Message, TopicPartition
 
 from processors import estimates as usage
+from processors.common import shaped
 from processors.estimates import Estimates
 from processors.finalizer import TOPICS, Partition, read_sign
 from streams.dead import Dead
 from streams.finalizer.appends import Appends
-from streams.finalizer.checkpoint import load, store_estimates, store_runs
+from streams.finalizer.checkpoint import load, mend, store_estimates, store_runs
 from turnlog.config import Config
 from turnlog.errors import DecodeError
 from turnlog.events import decode
+from turnlog.ids import is_id
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +34,7 @@ class Owned:
         goal: ends of both topics that must be read before runs are judged; None: not asked for.
         goal_ms: append time at the head of `run-chunks` when they were asked for.
         finished_at: when runs were ended last, by the monotonic clock.
+        refused: rows of the checkpoint that are not ours, until `mend`.
 
     Raises:
         Unavailable: Kafka does not answer.
@@ -50,11 +53,21 @@ class Owned:
         self._estimates = Estimates()
         self._next: dict[str, int] = {}
         stored = load(config, number)
+        self.refused, self._mended = stored.refused, stored.mended
         self._starts = stored.offsets
         self.partition.restore(stored.runs, stored.head_ms)
         for body, append_ms in stored.estimates:
             self._estimates.restore(body, append_ms)
         logger.info("partition %d: %d open runs in its checkpoint", number, len(stored.runs))
+
+    def mend(self, appends: Appends) -> None:
+        """Let the checkpoint forget what it refused, once that is acknowledged as dead letters.
+
+        Raises:
+            Unavailable: Kafka did not acknowledge it.
+        """
+        mend(appends, self.number, self._mended)
+        self.refused, self._mended = [], []
 
     def start(self, topic: str) -> int | None:
         """Begin a topic; return the offset to read from, None for its first one."""
@@ -110,7 +123,10 @@ class Owned:
             event = decode(message.value() or b"")
         except DecodeError:
             return
-        if event.body["org"] and event.body["run"]:
+        if not (is_id(event.body["org"]) and is_id(event.body["run"])):
+            return
+        # What no view takes is not taken back either: it could not be written.
+        if not usage.is_estimate(event) or shaped(event):
             self.undo += self._estimates.take(event, offset, message.timestamp()[1])
 
     def store(self, appends: Appends) -> list[TopicPartition]:

@@ -196,11 +196,18 @@ class _Worker:
         for place in places:
             owned = self._owned.get(place.partition)
             if owned is None:
-                owned = self._owned[place.partition] = Owned(self._config, place.partition)
+                owned = self._owned[place.partition] = self._own(place.partition)
             start = owned.start(place.topic)
             place.offset = OFFSET_BEGINNING if start is None else start
         consumer.incremental_assign(places)
         logger.info("finalizer reads %s", " ".join(f"{p.topic}/{p.partition}" for p in places))
+
+    def _own(self, number: int) -> Owned:
+        owned = Owned(self._config, number)
+        if owned.refused:
+            self._finisher.bury(owned.refused)
+            owned.mend(self._appends)
+        return owned
 
     def _revoke(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         try:

@@ -1,10 +1,12 @@
 """What the keeper knows from `turnlog.directory`: whose token may ask for which org's keys."""
 
 import hmac
+import logging
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from processors.common import shaped
 from streams.keeper.state import Project
 from turnlog.config import Config
 from turnlog.errors import DecodeError
@@ -13,8 +15,20 @@ from turnlog.ids import event_id
 from turnlog.kafka import read_all
 from turnlog.keeper_client import token_digest, token_id
 
+logger = logging.getLogger(__name__)
+
 TOPIC = "turnlog.directory"
+ENTRY = "directory.entry"
 _NOBODY = "0" * 64
+
+
+def entry_in(value: bytes | None) -> dict[str, Any] | None:
+    """Return the body of a directory entry, None where a record is none."""
+    try:
+        event = decode(value or b"")
+    except DecodeError:
+        return None
+    return shaped(event) if event.type == ENTRY else None
 
 
 class Known(NamedTuple):
@@ -45,18 +59,25 @@ class Directory:
             Unavailable: Kafka does not answer.
         """
         directory = cls()
-        for message in read_all(config, TOPIC):
-            directory.take(message.value())
+        odd = [
+            f"{message.partition()}/{message.offset()}"
+            for message in read_all(config, TOPIC)
+            if not directory.take(message.value()) and message.value() is not None
+        ]
+        if odd:
+            logger.warning(
+                "%s: %d records are no entries, the first is %s", TOPIC, len(odd), odd[0]
+            )
         return directory
 
-    def take(self, value: bytes | None) -> None:
-        """Take in one record; what is not an entry is nobody's right and is passed over."""
-        try:
-            body = decode(value or b"").body
-        except DecodeError:
-            return
+    def take(self, value: bytes | None) -> bool:
+        """Take in one record; say False of what is no entry: it is nobody's right, passed over."""
+        body = entry_in(value)
+        if body is None:
+            return False
         with self._lock:
             self._take(body)
+        return True
 
     def _take(self, body: Mapping[str, Any]) -> None:
         place = body["org"], body["kind"], body["id"]
@@ -114,7 +135,7 @@ def entry(org: str, kind: str, id: str, value: Mapping[str, str]) -> dict[str, A
     natural_id = "/".join((kind, id, *(f"{name}={value[name]}" for name in sorted(value))))
     return {
         "org": org,
-        "event_id": event_id(org, "", "directory.entry", natural_id),
+        "event_id": event_id(org, "", ENTRY, natural_id),
         "kind": kind,
         "id": id,
         "value": value,
@@ -123,4 +144,4 @@ def entry(org: str, kind: str, id: str, value: Mapping[str, str]) -> dict[str, A
 
 def records(bodies: list[dict[str, Any]], at_us: int) -> list[Record]:
     """Return the records of entries that are written now."""
-    return [record("directory.entry", {**body, "occurred_at_us": at_us}) for body in bodies]
+    return [record(ENTRY, {**body, "occurred_at_us": at_us}) for body in bodies]

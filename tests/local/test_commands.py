@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from local import workers
-from local.process import log_path
+from local.process import PidFile, Running, log_path
 from turnlog.config import Config
 
 
@@ -80,6 +80,11 @@ def test_a_wrong_name_is_a_mistake_of_the_user(tmp_path: Path, command: str) -> 
     assert not (tmp_path / "home").exists()
 
 
+def test_down_says_in_a_pipe_that_nothing_ran(tmp_path: Path) -> None:
+    done = turnlog(tmp_path, "down")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "nothing was running\n")
+
+
 def test_a_home_that_is_a_file_is_a_mistake_of_the_user(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
     done = turnlog(tmp_path / "home", "up", "redis")
@@ -96,6 +101,40 @@ def test_status_of_no_stack_shows_every_part_stopped(tmp_path: Path) -> None:
     assert {part["state"] for part in shown["parts"]} == {"stopped"}
     assert [part["name"] for part in shown["parts"]][:4] == ["kafka", "s3", "redis", "clickhouse"]
     assert set(shown["parts"][0]) == {"name", "kind", "pid", "address", "state"}
+
+
+def test_status_of_no_home_is_no_stack(tmp_path: Path) -> None:
+    done = turnlog(tmp_path / "none", "status")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"turnlog: no stack at {tmp_path}/none: set TURNLOG_HOME, or run `turnlog up` here\n"
+    )
+
+
+def test_a_part_that_is_gone_is_a_fault_and_its_last_remark_no_reason(tmp_path: Path) -> None:
+    file = PidFile(tmp_path, "kafka")
+    file.write(Running(2**22 + 1, "another boot", {}))
+    log = log_path(tmp_path, "kafka")
+    log.parent.mkdir()
+    log.write_text("--- started by turnlog 2026-12-01 03:00:00\nWARN of minutes ago\n")
+    done = turnlog(tmp_path, "status")
+    assert done.returncode == 1
+    said = done.stdout.splitlines()
+    assert f"kafka died: gone ({log})" in said and "`turnlog up` starts what died" in said
+    assert "WARN" not in done.stdout
+
+
+def test_a_view_that_cannot_be_asked_says_who_is_silent(tmp_path: Path) -> None:
+    done = turnlog(tmp_path, "status", TURNLOG_KAFKA="127.0.0.1:9")
+    assert done.returncode == 1
+    assert "Kafka does not answer at 127.0.0.1:9" in done.stdout
+
+
+def test_a_demo_of_a_file_that_is_missing_starts_nothing(tmp_path: Path) -> None:
+    done = turnlog(tmp_path / "home", "demo", str(tmp_path / "missing.jsonl"))
+    assert done.returncode == 2
+    assert done.stderr == f"turnlog: {tmp_path}/missing.jsonl: No such file or directory\n"
+    assert not (tmp_path / "home").exists()
 
 
 def test_a_password_in_a_given_address_is_not_shown(tmp_path: Path) -> None:

@@ -147,3 +147,35 @@ def test_a_lock_is_released_by_the_death_of_its_holder(tmp_path: Path) -> None:
 def _take(path: Path, told: list[str]) -> None:
     with contextlib.ExitStack() as stack:
         stack.enter_context(locked(path, told.append, 0.2))
+
+
+def test_how_a_process_ended_is_known_to_who_started_it(file: PidFile) -> None:
+    running = start(file, "-c", "import time; time.sleep(600)")
+    os.kill(running.pid, signal.SIGKILL)
+    while file.read() is not None:
+        time.sleep(0.01)
+    assert file.ending() == "killed by signal 9"
+    start(file, "-c", "raise SystemExit(3)")
+    while file.read() is not None:
+        time.sleep(0.01)
+    assert file.ending() == "exit code 3"
+    file.write(Running(2**22 + 1, "another boot", {}))
+    assert file.ending() == "gone"
+
+
+@pytest.mark.parametrize(
+    ("line", "is_error"),
+    [
+        ("[2026-12-01 03:00:00,123] WARN [Producer] Got error produce response", False),
+        ("1:M 01 Dec 2026 03:00:00.000 * Ready to accept connections tcp", False),
+        ("[2026-12-01 03:00:00,123] ERROR Exiting Kafka due to fatal exception", True),
+        ("1:M 01 Dec 2026 03:00:00.000 # Fatal error loading the DB", True),
+        ("java.lang.OutOfMemoryError: Java heap space", True),
+        ("ERROR streams: usage-sink crashed: ClickHouse does not answer", True),
+    ],
+)
+def test_a_remark_is_no_reason(file: PidFile, line: str, is_error: bool) -> None:
+    log = process.log_path(file.home, file.name)
+    log.parent.mkdir()
+    log.write_text(f"--- started by turnlog 2026-12-01 03:00:00\n{line}\n")
+    assert process.last_error(file.home, file.name) == (line if is_error else "")

@@ -7,7 +7,8 @@ import pytest
 
 from processors.finalizer import OpenRun, Partition, Sign, read_sign
 from turnlog.errors import DecodeError
-from turnlog.events import record
+from turnlog.events import TYPES, record
+from turnlog.events.codec import complete, write
 
 DEADLINE_MS, SILENCE_MS = 20_000, 15_000
 KEY = b"acme/run_1"
@@ -199,6 +200,19 @@ def test_what_is_no_event_of_a_run_is_refused(type_: str) -> None:
     nameless = odd.value.replace(b"run_1", b"run/1")
     with pytest.raises(DecodeError, match="form"):
         read_sign(nameless, odd.key)
+
+
+@pytest.mark.parametrize("type_", ["chunk.batch", "run.created"])
+def test_an_epoch_that_no_run_has_is_refused(type_: str) -> None:
+    """Whoever could claim the highest there is would own the run for ever."""
+    kind = TYPES[type_]
+    for epoch in (-1, 2**31 + 1, 2**63 - 1):
+        value = write(kind, complete(kind, BODY) | {"writer_epoch": epoch})
+        with pytest.raises(DecodeError, match="out of bounds"):
+            read_sign(value, KEY)
+        assert OpenRun.of_row(OpenRun(7, 2**31, 1).row()).epoch == 2**31
+        with pytest.raises(DecodeError, match="out of bounds"):
+            OpenRun.of_row(OpenRun(7, epoch, 1).row())
 
 
 def test_a_million_open_runs_fit_in_two_gigabytes() -> None:

@@ -1,5 +1,7 @@
 """Producers, log and views against each other, on a stack that is damaged on purpose."""
 
+import asyncio
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,16 +12,19 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from bench.chaos.producer import gateway
-from replay.reconcile import Report
+from replay.reconcile import Report, as_json
 from serve.cli.reconcile import run as compare
 from sinks.clickhouse.client import ClickHouse
 from tests.conftest import running_stack
 from tests.serve.runs_written import created, ended, used, write_runs
 from tests.streams.log import new_org, write, write_raw
+from tests.turnlog.spool.test_damage import flip
 from turnlog.config import Config
+from turnlog.events import record
 from turnlog.ids import event_id
 from turnlog.kafka import client_settings
 from turnlog.keeper_client import create
+from turnlog.spool import Spool, Spooled
 
 RUNS = {f"r{n}": [created(), ended("completed"), used(output_text=n)] for n in range(6)}
 
@@ -176,6 +181,34 @@ def test_the_tail_of_a_killed_producer_is_unknown_and_not_zero(
     assert report.ok
     assert report.numbers.tails
     assert {tail.lane.topic for tail in report.numbers.tails} >= {"turnlog.runs"}
+
+
+async def test_what_the_spool_could_not_read_is_a_gap_until_its_number_arrives(
+    damaged: Config,
+) -> None:
+    org = new_org("bits")
+    create(damaged, org)
+    partition = write(damaged, [usage(org, seq) for seq in (0, 2)])[0][1]
+    spool = damaged.spool_folder
+    one = await Spool.open(spool, f"producer_{org}")
+    for seq in (1, 3):
+        value = record(*usage(org, seq)).value
+        await one.append("usage", Spooled("turnlog.usage", partition, b"a/r", value, [], seq, 1))
+    await one.close()
+    [segment] = (spool / f"producer_{org}").glob("*.seg")
+    for at in (40, segment.stat().st_size // 2 + 9):
+        flip(segment, at)
+    await (await Spool.open(spool, f"heir_{org}")).close()
+    report = await asyncio.to_thread(reconciled, damaged, org)
+    assert not report.ok
+    assert [(hole.lane.partition, hole.first, hole.last) for hole in report.numbers.holes] == [
+        (partition, 1, 1),
+        (partition, 3, 3),
+    ]
+    assert {row["state"] for row in as_json(report)["unknown"]} == {"gone"}
+    write(damaged, [usage(org, seq) for seq in (1, 3)])
+    assert (await asyncio.to_thread(reconciled, damaged, org)).ok
+    shutil.rmtree(spool / "damaged" / f"producer_{org}")
 
 
 def test_what_kafka_has_forgotten_is_taken_from_the_packs(damaged: Config) -> None:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from serve.cli import cli
 from serve.importer import Report, import_file
 from serve.importer.found import Views
+from serve.importer.lines import LOOKED_AT, NO_LINES
 from serve.runs_api import list_runs, run_content
 from serve.views import wait_for
 from sinks.clickhouse.client import ClickHouse
@@ -163,13 +164,14 @@ def test_other_content_under_a_known_id_is_a_conflict_and_nothing_is_written(
 ) -> None:
     good, other = line("chat", {"choices": []}), line("chat", {"choices": [], "x": 1})
     assert imported(stack, write(good, good, other), org).rejected.rows() == [
-        {"id": "line-1", "reason": "conflict"}
+        {"id": "line-1", "reason": "conflict", "line": 3}
     ]
     report = imported(stack, write(other), org)
-    assert (report.runs, report.rejected.rows()) == (0, [{"id": "line-1", "reason": "conflict"}])
+    conflict = [{"id": "line-1", "reason": "conflict", "line": 1}]
+    assert (report.runs, report.rejected.rows()) == (0, conflict)
     create(stack, org, "second")
     elsewhere = import_file(stack, write(good), org, "second")
-    assert elsewhere.rejected.rows() == [{"id": "line-1", "reason": "conflict"}]
+    assert elsewhere.rejected.rows() == conflict
 
 
 def test_a_line_that_was_written_in_part_is_completed_under_its_own_keys(
@@ -209,7 +211,8 @@ def test_a_frame_that_is_too_large_is_rejected_whole(stack: Config, org: str, wr
     noise = random.Random(1).randbytes(1_000_000).hex()
     large = line("chat", {"choices": [], "noise": noise}, id="large")
     report = imported(stack, write(large, line("chat", {"choices": []})), org)
-    assert (report.runs, report.rejected.rows()) == (1, [{"id": "large", "reason": "too_large"}])
+    large_one = {"id": "large", "reason": "too_large", "line": 1}
+    assert (report.runs, report.rejected.rows()) == (1, [large_one])
     assert rows(stack, org).keys() == {"line-1"}
 
 
@@ -218,6 +221,16 @@ def test_wrong_lines_are_listed_and_the_rest_goes_on(stack: Config, org: str, wr
     report = imported(stack, path, org)
     assert (report.exchanges, report.runs) == (4, 1)
     assert [row["id"] for row in report.rejected.rows()] == ["line:1", "line:3", "line:4"]
+
+
+def test_a_file_of_something_else_is_one_rejection_and_no_hundred(
+    stack: Config, org: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "README.md"
+    path.write_text("# Words\n" * LOOKED_AT)
+    assert import_file(stack, path, org).rejected.rows() == [{"id": "line:1", "reason": NO_LINES}]
+    path.write_text("# Words\n" * (LOOKED_AT - 1))
+    assert import_file(stack, path, org).rejected.count == LOOKED_AT - 1
 
 
 def test_an_empty_file_is_rejected(stack: Config, org: str, tmp_path: Path) -> None:
@@ -252,5 +265,10 @@ def test_the_command_prints_one_object_and_says_by_its_exit_that_lines_were_reje
         "warnings": [],
         "rejected": [{"id": "line:2", "reason": "not JSON"}],
     }
-    people = CliRunner().invoke(cli, ["import", str(path), "--org", org])
-    assert "rejected: 1" in people.stdout
+    people = CliRunner().invoke(cli, ["import", "-", "--org", org], input=path.read_bytes())
+    # Nothing was written this time, and of nothing there is no status to tell.
+    assert people.stdout.splitlines() == [
+        "2 exchanges: 0 runs written, 1 there already, 0 erased, 1 rejected",
+        "rejected: 1",
+        "  line:2: not JSON",
+    ]

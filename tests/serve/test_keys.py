@@ -38,6 +38,12 @@ def test_an_org_that_is_no_id_is_a_mistake_of_the_user(stack: Config) -> None:
     assert done.returncode == 2 and "org is not an id" in done.stderr
 
 
+def test_the_trees_of_an_org_that_is_not_here_are_refused(stack: Config) -> None:
+    done = turnlog(stack, "keys", "tree", "--org", "nosuch")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "org nosuch has no credential" in done.stderr
+
+
 def test_the_wrong_key_file_is_named(stack: Config, tmp_path: object) -> None:
     env = {**os.environ, "TURNLOG_HOME": str(stack.home), "TURNLOG_KEY_FILE": f"{tmp_path}/none"}
     done = subprocess.run(

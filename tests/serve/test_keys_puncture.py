@@ -286,7 +286,8 @@ def test_nothing_goes_without_a_word_that_was_typed(stack: Config, written: Writ
     assert written.readable() == set(RUNS)
     done, said = typed(stack, command, "r2")
     assert done == 0
-    assert "This destroys run r2" in said and "1 runs under 1 prefix" in said
+    assert "This destroys run r2" in said and "1 run under 1 prefix" in said
+    assert "own turn in the conversation stays readable" in said
     assert written.readable() == set(RUNS) - {"r2"}
 
 

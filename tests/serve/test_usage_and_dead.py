@@ -1,5 +1,6 @@
 """`turnlog usage` and `turnlog dead` as a user calls them."""
 
+import asyncio
 import json
 import sys
 import uuid
@@ -11,11 +12,17 @@ from confluent_kafka import Producer
 
 from processors.usage import CLASSES
 from serve.cli import main
-from serve.cli.usage import usd
+from serve.cli.usage import _honest, usd
+from serve.cli.views import _compared
 from serve.views import wait_for
+from streams.conversations import HEADS_CHANGELOG
+from tests.serve.cli.terminal import at_terminal
 from tests.serve.runs_written import used, write_runs
+from turnlog import Producer as TurnlogProducer
 from turnlog.config import Config
+from turnlog.events import encode
 from turnlog.kafka import producer_settings
+from turnlog.keeper_client import credential_path
 
 RUNS = {
     "one": [used(provider="openai", model="gpt", output_text=3, cost_nano_usd=1_200_000_007)],
@@ -80,6 +87,14 @@ def test_usage_by_provider_and_model_costliest_first(turnlog: Turnlog, org: str)
     }
 
 
+def test_a_producer_takes_its_credential_file_as_text(stack: Config, org: str) -> None:
+    async def grant() -> tuple[str, ...]:
+        async with TurnlogProducer.open(stack, str(credential_path(stack, org))) as producer:
+            return tuple(producer.grant.projects(org))
+
+    assert asyncio.run(grant()) == ("default",)
+
+
 def test_usage_for_people_shows_dollars(turnlog: Turnlog, org: str) -> None:
     done = turnlog("usage", "--org", org, "--by", "provider")
     assert done.returncode == 0
@@ -109,6 +124,22 @@ def test_usage_of_an_org_without_a_credential_here(turnlog: Turnlog, name: str) 
     assert (done.returncode, done.stdout) == (2, "")
 
 
+def test_a_person_sees_a_total_below_the_groups(stack: Config, org: str) -> None:
+    code, lines = at_terminal(
+        stack.home, 200, "-m", "serve", "usage", "--org", org, "--by", "model"
+    )
+    assert code == 0
+    total = dict(zip(lines[0].split(), lines[-1].split(), strict=True))
+    assert (total["model"], total["runs"], total["output_text"]) == ("total", "3", "7")
+    assert total["cost_usd"] == "1.200000007"
+
+
+def test_usage_of_no_run_is_shown_with_its_tokens() -> None:
+    row = dict.fromkeys(CLASSES, 0) | {"runs": 0, "unknown": 0, "unpriced": 0, "output_text": 5}
+    shown = _honest({**row, "cost_nano_usd": 7}, ["output_text"])
+    assert (shown["output_text"], shown["cost_usd"]) == (5, "0.000000007")
+
+
 def test_dollars_are_exact_text() -> None:
     assert usd(0) == "0.000000000"
     assert usd(1_200_000_007) == "1.200000007"
@@ -135,6 +166,25 @@ def test_dead_lists_what_a_view_refused_without_its_content(
     assert turnlog("dead", "--view", "nothing").stdout == "no dead letters\n"
 
 
+def test_dead_lists_what_the_fold_refused(stack: Config, turnlog: Turnlog) -> None:
+    org = f"refused_{uuid.uuid4().hex[:8]}"
+    about = {"org": org, "conversation": "c", "turn": "t", "occurred_at_us": 1}
+    refused = {"refused_type": "turn.appended", "refused_topic": "turnlog.turns"}
+    place = {"refused_partition": 2, "refused_offset": 7, "reason": "conflict"}
+    body = {**about, "event_id": uuid.uuid4().bytes, **refused, **place}
+    producer = Producer(producer_settings(stack))
+    for _ in range(2):
+        producer.produce("turnlog.refusals", encode("append.refused", body), f"{org}/c")
+    assert producer.flush(30) == 0
+    shown = turnlog("dead", "--view", "conversations", "--json")
+    [row] = [row for row in map(json.loads, shown.stdout.splitlines()) if row.get("org") == org]
+    assert (row["topic"], row["partition"], row["offset"]) == ("turnlog.turns", 2, 7)
+    assert (row["reason"], row["type"], row["turn"]) == ("conflict", "turn.appended", "t")
+    lines = turnlog("dead").stdout.splitlines()
+    assert "Refused by the fold of conversations:" in lines
+    assert [line.split()[-1] for line in lines if line.startswith(org)] == ["conflict"]
+
+
 def test_a_dead_letter_that_somebody_forged_is_shown_and_not_obeyed(
     stack: Config, turnlog: Turnlog
 ) -> None:
@@ -156,3 +206,39 @@ def test_a_dead_letter_that_somebody_forged_is_shown_and_not_obeyed(
     [row] = map(json.loads, turnlog("dead", "--view", view, "--json").stdout.splitlines())
     assert (row["view"], row["partition"]) == (view, -1)
     assert turnlog("status").returncode == 0
+
+
+def test_a_view_that_cannot_be_read_is_named_and_the_others_are_read(
+    stack: Config, turnlog: Turnlog
+) -> None:
+    key = f"{uuid.uuid4().hex}/c".encode()
+    producer = Producer(producer_settings(stack))
+
+    def write(value: bytes | None) -> None:
+        producer.produce(HEADS_CHANGELOG, value, key, partition=0)
+        assert producer.flush(30) == 0
+
+    write(b"\x01garbage")
+    try:
+        done = turnlog("digest", "--json")
+    finally:
+        write(None)
+    assert done.returncode == 1
+    rows = {row["view"]: row for row in map(json.loads, done.stdout.splitlines())}
+    assert rows.pop("conversations")["digest"] is None
+    assert len(rows) == 4 and all(len(row["digest"]) == 64 for row in rows.values())
+    assert done.stderr.startswith("turnlog: view conversations is unreadable in turnlog-conv")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_digest_of_the_log_is_compared_with_the_views(stack: Config, turnlog: Turnlog) -> None:
+    assert wait_for(stack, ["usage"], 60) == {}
+    done = turnlog("digest", "usage", "--fold", "--json")
+    [row] = map(json.loads, done.stdout.splitlines())
+    assert (done.returncode, row["view"], row["state"]) == (0, "usage", "ok")
+
+
+def test_a_view_that_holds_something_else_differs(stack: Config) -> None:
+    stored = [({"view": "usage", "events": 1, "digest": "0" * 64}, "")]
+    [row] = _compared(stack, stored)
+    assert row["state"] == "differs"

@@ -21,6 +21,7 @@ from confluent_kafka import Producer as KafkaProducer
 from local import workers
 from local.process import log_tail
 from local.stack import status, up
+from processors.estimates import estimate_id
 from processors.finalizer import OpenRun
 from processors.runs import State, fold
 from replay.fold import fold_log
@@ -29,6 +30,7 @@ from sinks.clickhouse.locator import LocatorTable
 from streams import runs_sink, usage_sink
 from streams.content import Content
 from streams.dead import dead_letters
+from streams.finalizer.ending import UNCOUNTED
 from tests.conftest import running_stack
 from tests.lost import REQUEST, SHOWN, USED
 from tests.serve.runs_written import KEYS, erase_run, lose_pages
@@ -36,7 +38,8 @@ from tests.streams.log import new_org, read, run_body, write, write_raw
 from tests.test_kill import lines, start_feed
 from turnlog import Producer
 from turnlog.config import Config
-from turnlog.events import Event, decode, record
+from turnlog.events import TYPES, Event, codec, decode, record
+from turnlog.events.codec import complete
 from turnlog.events.slices import marked_may_repeat
 from turnlog.ids import event_id
 from turnlog.kafka import partition_of, partitions_of, producer_settings, read_all
@@ -434,6 +437,58 @@ def test_what_no_view_takes_for_a_run_stops_nobody(quick: Config) -> None:
     abandoned(quick, org, "good", nothing)
     ended(quick, org, "good")
     assert ends(quick, org, "odd") == []
+
+
+def test_numbers_that_nobody_has_stop_nobody(quick: Config) -> None:
+    """Chunks, epochs, costs and sizes that only another program writes."""
+    org = new_org("vast")
+    create(quick, org)
+    own = {"writer_epoch": 1, "frame": b"", "content_mac": b""}
+    vast = 2**63 - 1
+    estimate: dict[str, Any] = {
+        "event_id": estimate_id(org, "vast", 1),
+        "quality": "estimated",
+        "seq": LAST,
+    }
+    odd: list[tuple[str, dict[str, Any]]] = [
+        ("chunk.batch", {"chars": vast}),
+        ("chunk.batch", {"chars": vast, "seq": 1}),
+        ("chunk.batch", {"chars": -1, "seq": 2}),
+        ("run.heartbeat", {"writer_epoch": vast}),
+        ("run.taken_over", {"writer_epoch": vast}),
+        ("usage.recorded", estimate | {"provider_usage": {"a": "b" * 949_000}}),
+        ("usage.recorded", estimate | {"cost_nano_usd": vast}),
+        ("usage.recorded", {"quality": "measured"}),
+    ]
+    write(quick, [("run.created", run_body(org, "vast") | own)])
+    for type_, fields in odd:
+        kind = TYPES[type_]
+        body = complete(kind, run_body(org, "vast") | own) | fields
+        key = f"{org}/vast".encode()
+        write_raw(quick, kind.topic, key, codec.write(kind, body))
+    end = ended(quick, org, "vast").body
+    assert (end["writer_epoch"], end["output_chars"]) == (1, 0)
+    reasons = {item.reason for item in dead_letters(quick) if item.topic == "turnlog.run-chunks"}
+    assert {UNCOUNTED, "the writer epoch is out of bounds"} <= reasons
+
+
+def test_a_restart_over_a_foreign_row_goes_on(quick: Config) -> None:
+    org = new_org("foreign")
+    number = partition_of(f"{org}/found".encode(), 6)
+    producer = KafkaProducer(producer_settings(quick))
+    rows = [(b"foreign", b"\xff"), (b"%d" % number, b"[]"), (b"%d/a/b" % number, b"null")]
+    for key, value in rows:
+        producer.produce("turnlog.finalizer", value, key, partition=number)
+    assert producer.flush(30) == 0
+    os.kill(pid_of(quick, "finalizer"), signal.SIGKILL)
+    up(quick, ["finalizer"])
+
+    async def nothing(_: Producer, __: Run) -> None: ...
+
+    abandoned(quick, org, "found", nothing)
+    ended(quick, org, "found")
+    found = [(m.key(), m.value()) for m in read_all(quick, "turnlog.finalizer.dead")]
+    assert set(rows) - {rows[1]} <= set(found)
 
 
 def test_a_run_without_a_key_ends_without_content(quick: Config) -> None:

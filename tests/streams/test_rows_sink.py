@@ -21,7 +21,7 @@ from streams.rows_digest import stored_events, table_digest
 from streams.rows_sink import CONFLICT, MISPLACED, SHAPE, RowsSink
 from turnlog.config import Config
 from turnlog.errors import DecodeError
-from turnlog.events import Event, decode, encode, key_prefixes
+from turnlog.events import TYPES, Event, codec, decode, encode, key_prefixes
 from turnlog.ids import stream_key
 from turnlog.kafka import partition_of
 
@@ -260,14 +260,15 @@ def test_other_content_under_the_same_event_id_is_a_conflict(
 def test_other_numbers_under_the_same_event_id_are_a_conflict(
     stores: Config, usage_log: Log, name: str
 ) -> None:
+    other = {name: -1 if name == "sign" else 77}
     usage_log.append(usage_event(1))
-    usage_log.append(usage_event(1, **{name: 77}))
+    usage_log.append(usage_event(1, **other))
     usage_log.append(usage_event(1, may_repeat=True))
     outcome = {"org": "acme", "run": "r", "event_id": b"o" * 16, "occurred_at_us": 1}
     usage_log.append(encode("task.outcome", outcome))
     sink = started(stores, usage_log)
     assert drain(sink, usage_log.messages) == [(1, CONFLICT)]
-    usage_log.append(usage_event(1, **{name: 77}))
+    usage_log.append(usage_event(1, **other))
     usage_log.append(usage_event(1))
     usage_log.append(encode("task.outcome", outcome))
     assert drain(started(stores, usage_log, 4), usage_log.messages[4:]) == [(4, CONFLICT)]
@@ -422,6 +423,26 @@ def test_a_value_out_of_its_shape_is_stored_as_other_and_a_bad_id_is_refused(
     assert rows[1][1] == "other"
     assert rows[2][2] == {"other": "0", "tokens.1": "1"}
     assert [row[0] for row in rows] == [0, 1, 2, 5]
+    assert table_digest(stores, usage_log.table, usage.canonical) == usage_log.fold(usage.canonical)
+
+
+def test_a_number_out_of_bounds_is_refused_wherever_it_is_read(
+    stores: Config, usage_log: Log
+) -> None:
+    """Sums of such costs would not fit 64 bits; the fold leaves out what the table refuses."""
+    wrong = [
+        *({"cost_nano_usd": value} for value in (-1, 10**15 + 1, 2**63 - 1, -(2**63))),
+        *({"output_text": value} for value in (-1, 2**40 + 1, 2**63 - 1)),
+        *({"writer_epoch": value} for value in (-1, 2**63 - 1)),
+        *({"sign": value} for value in (-2, 2, 2**31 - 1)),
+    ]
+    usage_log.append(usage_event(0))
+    usage_log.append(usage_event(1, cost_nano_usd=10**15, output_text=2**40, sign=-1))
+    for number, fields in enumerate(wrong, 2):
+        event = decode(usage_event(number))
+        usage_log.append(codec.write(TYPES[event.type], event.body | fields))
+    dead = dict(drain(started(stores, usage_log), usage_log.messages))
+    assert dead == dict.fromkeys(range(2, 2 + len(wrong)), SHAPE)
     assert table_digest(stores, usage_log.table, usage.canonical) == usage_log.fold(usage.canonical)
 
 

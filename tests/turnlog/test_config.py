@@ -5,6 +5,7 @@ import pytest
 
 from turnlog.config import load
 from turnlog.errors import UsageError
+from turnlog.keeper_client import credential_of
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +47,13 @@ def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None
         ("TURNLOG_PARTITIONS", "many", "partitions"),
         ("TURNLOG_KEEPER_PUBLIC", "AB", "keeper_public"),
         ("TURNLOG_PACK_MAX_AGE_S", "0", "pack_max_age_s"),
+        ("TURNLOG_REDIS", "garbage", "redis"),
+        ("TURNLOG_REDIS", "redis://127.0.0.1:abc", "redis"),
+        ("TURNLOG_S3", "garbage", "s3"),
+        ("TURNLOG_CLICKHOUSE", "http://127.0.0.1:99999", "clickhouse"),
+        ("TURNLOG_KEEPER", "127.0.0.1:7070", "keeper"),
+        ("TURNLOG_KAFKA", "127.0.0.1:9092,", "kafka"),
+        ("TURNLOG_KAFKA", "127.0.0.1:port", "kafka"),
     ],
 )
 def test_a_wrong_value_is_named_by_its_field(
@@ -57,7 +65,35 @@ def test_a_wrong_value_is_named_by_its_field(
 
 
 @pytest.mark.parametrize(
-    ("file", "text"), [("addresses.json", "not json"), ("turnlog.toml", "not = toml = at all")]
+    ("name", "value"),
+    [
+        ("TURNLOG_KAFKA", "one:9092,[::1]:9093,three"),
+        ("TURNLOG_REDIS", "rediss://me:secret@h:6379/0"),
+        ("TURNLOG_REDIS", "unix:///run/redis.sock"),
+        ("TURNLOG_S3", "https://s3.eu-central-1.amazonaws.com"),
+    ],
+)
+def test_an_address_that_can_be_is_taken(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert getattr(load(), name.removeprefix("TURNLOG_").lower()) == value
+
+
+def test_a_wrong_address_with_a_password_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TURNLOG_REDIS", "redis://me:secret@h:abc")
+    with pytest.raises(UsageError) as told:
+        load()
+    assert str(told.value) == "config field redis: needs an address like redis://host:port"
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("addresses.json", "not json"),
+        ("addresses.json", "[]"),
+        ("turnlog.toml", "not = toml = at all"),
+    ],
 )
 def test_a_file_that_is_not_what_it_claims_is_named(
     home: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str
@@ -81,3 +117,13 @@ def test_the_home_is_absolute_where_nobody_names_it(
     monkeypatch.delenv("TURNLOG_HOME", raising=False)
     monkeypatch.chdir(tmp_path)
     assert load().home == tmp_path / ".turnlog"
+
+
+def test_a_home_that_is_not_there_is_no_stack(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TURNLOG_HOME", str(tmp_path / "none"))
+    with pytest.raises(UsageError, match=f"no stack at {tmp_path}/none: set TURNLOG_HOME"):
+        load().need("kafka")
+    with pytest.raises(UsageError, match=f"no stack at {tmp_path}/none: set TURNLOG_HOME"):
+        credential_of(load(), "local")

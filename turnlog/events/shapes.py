@@ -9,6 +9,28 @@ from turnlog.events.pack import int32
 from turnlog.events.schema import EventType, Field
 from turnlog.ids import is_id, shaped
 
+MAX_COST_NANO_USD = 10**15
+"""A million USD for one call: no price list comes near it, and 9,000 of them fit 64 bits."""
+
+MAX_TOKENS = 2**40
+"""Above a trillion it is no count of tokens of one call."""
+
+MAX_EPOCH = 2**31
+"""A run is not taken over so often; what claims the highest epoch there is could never be."""
+
+_TOKENS = (
+    *("input_uncached", "cache_read", "cache_write_5m", "cache_write_1h"),
+    *("output_text", "output_reasoning", "audio_in", "audio_out", "image_in", "image_out"),
+    "tool_use",
+)
+BOUNDS: Mapping[str, tuple[int, int]] = {
+    **dict.fromkeys(_TOKENS, (0, MAX_TOKENS)),
+    "cost_nano_usd": (0, MAX_COST_NANO_USD),
+    "sign": (-1, 1),
+    "writer_epoch": (0, MAX_EPOCH),
+}
+"""Fields whose numbers lie between these: sums stay exact, and what is taken back has a sign."""
+
 _REF = re.compile(r"[A-Za-z0-9._:/@+#=-]{1,1024}")
 
 Shape = Callable[[Any], Any]
@@ -41,6 +63,15 @@ def _refusing(name: str, fits: Callable[[str], bool]) -> Callable[[str], str]:
     return check
 
 
+def _within(name: str, least: int, most: int) -> Shape:
+    def check(value: Any) -> Any:
+        if value is not None and not least <= value <= most:
+            raise UsageError(f"{name} must be {least} to {most}")
+        return value
+
+    return check
+
+
 def _is_ref(value: str) -> bool:
     return _REF.fullmatch(value) is not None
 
@@ -66,8 +97,8 @@ def _guard(avro_type: Any) -> Shape | None:
 def shape_of(field: Field) -> Shape | None:
     """Return what brings a value into the shape of its field; None: any value of its type does.
 
-    An id or a reference is refused (it names something, and "other" would name something else);
-    any other text becomes "other".
+    An id or a reference is refused (it names something, and "other" would name something else),
+    and so is a number out of bounds; any other text becomes "other".
     """
     if field.shape == "value":
         return _each(shaped)
@@ -75,6 +106,8 @@ def shape_of(field: Field) -> Shape | None:
         return _each(_refusing(field.name, is_id))
     if field.shape == "ref":
         return _each(_refusing(field.name, _is_ref))
+    if field.name in BOUNDS:
+        return _within(field.name, *BOUNDS[field.name])
     return _guard(field.type)
 
 
@@ -96,7 +129,8 @@ def shape_body(kind: EventType, body: dict[str, Any]) -> dict[str, Any]:
     """Bring every value of a body into the shape of its field, in place.
 
     Raises:
-        UsageError: an id or reference has not the form of one; the message names the field.
+        UsageError: an id or reference has not the form of one, or a number is out of bounds; the
+            message names the field.
         TypeError: a value is not of its field's type.
         OverflowError: an int does not fit 32 bits.
     """

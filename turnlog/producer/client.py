@@ -72,7 +72,7 @@ class Producer:
     async def open(
         cls,
         config: Config | None = None,
-        credential: Credential | Path | None = None,
+        credential: Credential | Path | str | None = None,
         *,
         transport: Transport | None = None,
         close_timeout_s: float = CLOSE_TIMEOUT_S,
@@ -250,8 +250,8 @@ async def _interrupted(run: Run) -> None:
         logger.warning("the end of run %s was not recorded: %s", run.run, error)
 
 
-def _credential(config: Config, given: Credential | Path | None) -> Credential:
+def _credential(config: Config, given: Credential | Path | str | None) -> Credential:
     given = given or config.credential
     if given is None:
         return credential_of(config, DEFAULT_ORG)
-    return load_credential(given) if isinstance(given, Path) else given
+    return load_credential(Path(given)) if isinstance(given, Path | str) else given

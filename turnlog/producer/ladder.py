@@ -5,16 +5,15 @@
    is synced. From then on nothing new is given to Kafka until it answers again, so that memory
    stays bounded. Events of a stream that has records on the disk queue behind them.
 3. Chunk batches that find no room are shed and counted; everything else has a reserved share.
-4. What finds no room at all is an error for the caller, at once.
+4. What finds no room at all is an error for the caller, at once. While nothing does, the disk is
+   tried every second.
 
 When Kafka answers, the spool drains in lanes: runs, usage, turns, then chunks. What it resends says
 of itself that it may be a repeat.
 """
 
 import asyncio
-import json
 import logging
-import os
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
@@ -23,13 +22,15 @@ from typing import Any
 from confluent_kafka import KafkaError, Message
 
 from turnlog.config import Config
-from turnlog.errors import SpoolFull, TooLarge, TurnlogError, Unavailable
+from turnlog.errors import DecodeError, SpoolFull, TooLarge, TurnlogError, Unavailable
 from turnlog.events import Headers, event_id_of, marked_may_repeat
 from turnlog.ids import new_id
 from turnlog.kafka import producer_settings
 from turnlog.producer.large import FRAME, Objects, frame_is_out, without
 from turnlog.producer.ledger import TOPIC as LEDGER
 from turnlog.producer.ledger import marks
+from turnlog.producer.outcomes import arrived, heard, in_doubt, refusing
+from turnlog.producer.partitions import recalled, remember
 from turnlog.producer.transport import (
     METADATA_TIMEOUT_S,
     UNKNOWN_OFFSET,
@@ -53,7 +54,8 @@ _ADOPT_EVERY_S = 30.0
 MARK_EVERY_S = 5.0
 # At the end the last marks may take this long.
 _LAST_MARKS_S = 1.0
-_PARTITIONS = "partitions.json"
+# So often it is looked whether there is room again.
+_ROOM_EVERY_S = 1.0
 
 
 class _Resent(Sent):
@@ -67,7 +69,7 @@ class Ladder(KafkaTransport):
 
     Args:
         settings: librdkafka's.
-        spool: opened for this process.
+        spool: opened for this process, under a name that no other had: that of the producer.
         rename: see `KafkaTransport`.
         metadata_timeout_s: see `KafkaTransport`.
         spool_after_s: how long Kafka may be silent.
@@ -84,6 +86,8 @@ class Ladder(KafkaTransport):
         objects: Objects | None = None,
     ) -> None:
         super().__init__(settings, rename, metadata_timeout_s)
+        # So the ledger and the spool name the same thing.
+        self.producer_id = spool.owner
         self._objects = objects
         self._after_s = spool_after_s
         self.spool = spool
@@ -100,6 +104,7 @@ class Ladder(KafkaTransport):
             asyncio.create_task(self._drain(), name="turnlog-drain"),
             asyncio.create_task(self._adopt(), name="turnlog-adopt"),
             asyncio.create_task(self._mark(), name="turnlog-ledger"),
+            asyncio.create_task(self._look_for_room(), name="turnlog-room"),
         ]
         self._marked: dict[Lane, int] = {}
         self._seldom = Seldom()
@@ -112,19 +117,16 @@ class Ladder(KafkaTransport):
         Raises:
             Unavailable: no broker answered, and none ever did for this spool.
         """
-        known = self.spool.root / _PARTITIONS
         try:
             self._partitions = await self._counted()
         except Unavailable as error:
-            if not known.exists():
+            self._partitions = recalled(self.spool.root)
+            if not self._partitions:
                 raise
-            self._partitions = json.loads(known.read_text())
             self._down = True
-            logger.warning("%s: events go to the disk", error)
+            logger.warning("%s: events go to the disk until it does; nothing is lost", error)
             return
-        draft = known.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(self._partitions))
-        draft.replace(known)
+        remember(self.spool.root, self._partitions)
 
     @property
     def state(self) -> State:
@@ -161,7 +163,7 @@ class Ladder(KafkaTransport):
         try:
             self._put(lane, key, value, headers, lane.next_seq, future)
         except SpoolFull as error:
-            self._rung = _refusing(lane_of(lane.topic))
+            self._rung = refusing(lane_of(lane.topic))
             if lane_of(lane.topic) != CHUNKS:
                 raise
             self._shed(future, error)
@@ -198,7 +200,7 @@ class Ladder(KafkaTransport):
                 self._not_kept(lane, seq, sent)
             if error is not None or self._failing:
                 self._failing = error is not None
-                self._rung = _refusing(name) if error else "spool"
+                self._rung = refusing(name) if error else "spool"
             if future.done():
                 return
             if error is None:
@@ -207,7 +209,7 @@ class Ladder(KafkaTransport):
             elif name == CHUNKS:
                 self._shed(future, error)
             else:
-                future.set_exception(error)
+                future.set_exception(error if sent is None else in_doubt(error))
 
         written.add_done_callback(on_disk)
 
@@ -245,8 +247,10 @@ class Ladder(KafkaTransport):
 
     def _spool_late(self, limit_s: float) -> None:
         if not self._down:
-            silence = f"Kafka has not answered for {self._after_s:.1f} s: events go to the disk"
-            self._say_seldom(silence)
+            self._say_seldom(
+                f"Kafka has not answered for {self._after_s:.1f} s: events go to the disk as well "
+                "until it does; nothing is lost"
+            )
         self._down = True
         while self._watched and self._watched[0].at_s < limit_s:
             sent = self._watched.popleft()
@@ -259,8 +263,9 @@ class Ladder(KafkaTransport):
             self._keep(sent)
         except SpoolFull as error:
             # Kafka may still take it; who waits for it is told now, who does not, is not.
+            self._rung = refusing(lane_of(sent.lane.topic))
             if lane_of(sent.lane.topic) != CHUNKS and not sent.future.done():
-                sent.future.set_exception(error)
+                sent.future.set_exception(in_doubt(error))
             return
         self._twins[event_id_of(sent.value)] = sent
 
@@ -285,7 +290,7 @@ class Ladder(KafkaTransport):
         try:
             self._keep(sent)
         except SpoolFull as full:
-            super()._undelivered(sent, full)
+            super()._undelivered(sent, in_doubt(full))
 
     def on_error(self, error: KafkaError) -> None:
         """Go on with new clients after a fatal error; what the old ones had goes to the disk."""
@@ -313,6 +318,18 @@ class Ladder(KafkaTransport):
             self._backlog.update(after - before)
             self._wake.set()
 
+    async def _look_for_room(self) -> None:
+        """Try the disk while it takes nothing: who asks for `state` first would never find out."""
+        while True:
+            await asyncio.sleep(_ROOM_EVERY_S)
+            if self._rung == "spool" and not self._failing:
+                continue
+            try:
+                self._rung = await self.spool.room()
+            except SpoolFull:
+                self._rung = "refusing"
+            self._failing = self._rung == "refusing"
+
     async def _mark(self) -> None:
         while True:
             await asyncio.sleep(MARK_EVERY_S)
@@ -336,19 +353,20 @@ class Ladder(KafkaTransport):
             except TurnlogError as error:
                 logger.warning("the ledger is not written: %s", error)
                 return
-            future.add_done_callback(_heard)
+            future.add_done_callback(heard)
 
     async def _drain(self) -> None:
         while True:
             await self._wake.wait()
             name = next((name for name in LANES if self.spool.events[name] > 0), None)
             if name is None:
+                self._backlog.clear()  # what could not be read any more is in it still
                 self._wake.clear()
                 continue
             try:
                 read = await self.spool.read(name)
             except SpoolFull as error:
-                logger.error("%s", error)
+                self._say_seldom(str(error))
                 read = None
             if read is None:
                 await asyncio.sleep(_RETRY_S)  # it is being written
@@ -361,7 +379,10 @@ class Ladder(KafkaTransport):
             left = window
             while left := await self._resend(left, read.own):
                 await asyncio.sleep(_RETRY_S)
-            await self.spool.done(read, len(window))
+            try:
+                await self.spool.done(read, len(window))
+            except SpoolFull as error:  # it is sent again by whoever comes next: a repeat
+                self._say_seldom(str(error))
             for record in window:
                 self._forget((read.lane, record.key))
 
@@ -373,19 +394,26 @@ class Ladder(KafkaTransport):
             if not await frame_is_out(record.headers, self._objects):
                 held = records[n:]  # what follows may be of the same stream
                 break
-            twin = self._twins.pop(event_id_of(record.value), None)
+            twin = self._twin(record)
             while twin is not None and not twin.decided:
                 await asyncio.sleep(_RETRY_S / 10)
             if twin is None or not twin.delivered:
                 sent.append((record, self._resent(record, own)))
-        return [record for record, future in sent if not await _arrived(future)] + held
+        return [record for record, future in sent if not await arrived(future)] + held
+
+    def _twin(self, record: Spooled) -> Sent | None:
+        """Return the same record as Kafka was given it before."""
+        try:
+            return self._twins.pop(event_id_of(record.value), None)
+        except DecodeError:
+            return None  # a dead letter, once it is in Kafka
 
     def _resent(self, record: Spooled, own: bool) -> asyncio.Future[Position]:
         lane = self.lane_at(record.topic, record.partition)
         future: asyncio.Future[Position] = self._new_future()
         seq = record.seq if own else -1
         # At the end the drain stops listening while they are on their way.
-        future.add_done_callback(_heard)
+        future.add_done_callback(heard)
         headers = without(record.headers)
         sent = _Resent(self._report, lane, record.key, record.value, headers, seq, future)
         try:
@@ -442,28 +470,8 @@ class Ladder(KafkaTransport):
             except SpoolFull as error:
                 lost += 1
                 if not sent.future.done():
-                    sent.future.set_exception(error)
+                    sent.future.set_exception(in_doubt(error))
         return lost
-
-
-def _refusing(name: str) -> Rung:
-    return "shedding" if name == CHUNKS else "refusing"
-
-
-def _heard(future: asyncio.Future[Position]) -> None:
-    """Take note of an outcome that nobody has to hear of."""
-    if not future.cancelled():
-        future.exception()
-
-
-async def _arrived(future: asyncio.Future[Position]) -> bool:
-    try:
-        await future
-    except TooLarge:
-        return True  # it never will; said by who refused it
-    except TurnlogError:
-        return False
-    return True
 
 
 def lane_of(topic: str) -> str:
@@ -480,7 +488,7 @@ async def connected(config: Config) -> Ladder:
         Unavailable: Kafka does not answer, and never did for this spool.
     """
     settings = producer_settings(config)
-    spool = await Spool.open(config.spool_folder, new_id("spool"), config.spool_max_bytes)
+    spool = await Spool.open(config.spool_folder, new_id("producer"), config.spool_max_bytes)
     objects = Objects(config) if config.s3 else None
     made = Ladder(settings, spool, spool_after_s=config.spool_after_ms / 1000, objects=objects)
     try:

@@ -51,7 +51,7 @@ class SyncProducer:
     def __init__(
         self,
         config: Config | None = None,
-        credential: Credential | Path | None = None,
+        credential: Credential | Path | str | None = None,
         *,
         close_timeout_s: float = CLOSE_TIMEOUT_S,
     ) -> None:
@@ -76,7 +76,7 @@ class SyncProducer:
     def open(
         cls,
         config: Config | None = None,
-        credential: Credential | Path | None = None,
+        credential: Credential | Path | str | None = None,
         *,
         close_timeout_s: float = CLOSE_TIMEOUT_S,
     ) -> "SyncProducer":

@@ -17,6 +17,7 @@ from confluent_kafka import Producer as KafkaClient
 from turnlog.errors import TooLarge, TurnlogError, Unavailable
 from turnlog.events import Headers
 from turnlog.ids import new_id
+from turnlog.passing import in_words
 from turnlog.producer import forks
 
 logger = logging.getLogger(__name__)
@@ -407,7 +408,7 @@ class KafkaTransport:
     def on_error(self, error: KafkaError) -> None:
         """Take an error of a client as a whole; only a fatal one matters, the rest mends."""
         if error.fatal():
-            self._fatal = f"Kafka: {error.name()}: this producer cannot go on, open another"
+            self._fatal = f"Kafka: {in_words(error)}: this producer cannot go on, open another"
             logger.error("%s", self._fatal)
 
     def _handed_over(self, sent: Sent) -> bool:
@@ -482,4 +483,4 @@ def chunk_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _refusal(error: KafkaError) -> TurnlogError:
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return TooLarge("the record is larger than Kafka takes")
-    return Unavailable(f"Kafka: {error.name()}")
+    return Unavailable(f"Kafka: {in_words(error)}")

@@ -8,14 +8,14 @@ the two over the whole price book.
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import Decimal
 
 from genai_prices import data_snapshot
 from genai_prices.types import ModelPrice, TieredPrices
 from genai_prices.types import Usage as Extracted
 
 from turnlog.providers.exchange import CLASSES
-from turnlog.providers.usage import NANO_USD, names_to_price, price
+from turnlog.providers.usage import NANO_USD, cost_in_bounds, names_to_price, price
 
 _PROBE_TOKENS = 1_000_000
 _INPUT = CLASSES[:4] + ("audio_in", "image_in", "tool_use")
@@ -59,14 +59,14 @@ def cost_of_classes(
         at_us: when they were used, UTC microseconds.
 
     Returns:
-        None where the book has no price.
+        None where the book has no price, or no call costs so much.
     """
     used = {name: count for name, count in counts.items() if count}
     rates = _rates(provider, models, at_us) if used.keys() <= _LINEAR_SET else None
     if rates is None:
         return price(extracted_of(used), provider, models, at_us, {})
     total = sum((rates[name] * count for name, count in used.items()), Decimal())
-    return int(total.to_integral_value(ROUND_HALF_EVEN))
+    return cost_in_bounds(total)
 
 
 def extracted_of(counts: Mapping[str, int]) -> Extracted:

@@ -15,6 +15,7 @@ import genai_prices
 from genai_prices import data_snapshot
 from genai_prices.types import Usage as Extracted
 
+from turnlog.events.shapes import MAX_COST_NANO_USD
 from turnlog.ids import shaped
 from turnlog.providers.exchange import CLASSES, Usage
 from turnlog.providers.json_text import NotJson, loads_exact, number_leaves
@@ -372,8 +373,14 @@ def price(
             )
         except (LookupError, ValueError):
             continue
-        return int((found.total_price * NANO_USD).to_integral_value(ROUND_HALF_EVEN))
+        return cost_in_bounds(found.total_price * NANO_USD)
     return None
+
+
+def cost_in_bounds(nano_usd: Decimal) -> int | None:
+    """Return a cost rounded half to even, None where no call costs so much: its counts are none."""
+    cost = int(nano_usd.to_integral_value(ROUND_HALF_EVEN))
+    return cost if 0 <= cost <= MAX_COST_NANO_USD else None
 
 
 def public_context(context: Mapping[str, str]) -> dict[str, str]:

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from turnlog.errors import UsageError
+from turnlog.spool.aside import DAMAGED
+from turnlog.spool.files import segments_in
+from turnlog.spool.folder import LOCK, read_shed
 from turnlog.spool.records import Found, scan
-from turnlog.spool.segments import SUFFIX
-from turnlog.spool.spool import read_shed
-
-_LOCK = "lock"
 
 
 class Folder(NamedTuple):
@@ -45,7 +44,7 @@ def look(spool: Path) -> list[Folder]:
         UsageError: it cannot be read.
     """
     try:
-        folders = sorted(path for path in spool.iterdir() if path.is_dir())
+        folders = sorted(p for p in spool.iterdir() if p.is_dir() and p.name != DAMAGED)
         return [found for path in folders if (found := _look(path)) is not None]
     except FileNotFoundError:
         return []
@@ -57,7 +56,7 @@ def _look(folder: Path) -> Folder | None:
     """Return one folder; None where it went away meanwhile."""
     segments = size = events = 0
     oldest_us = 0
-    for path in sorted(folder.glob(f"*{SUFFIX}")):
+    for path in _segments(folder):
         try:
             found = list(_records(path))
         except FileNotFoundError:
@@ -72,6 +71,13 @@ def _look(folder: Path) -> Folder | None:
     age_s = max(0.0, round(time.time() - oldest_us / 1e6, 1)) if oldest_us else 0.0
     shed = dict(read_shed(folder))
     return Folder(folder.name, _is_held(folder), segments, size, events, age_s, shed)
+
+
+def _segments(folder: Path) -> list[Path]:
+    try:
+        return segments_in(folder)
+    except FileNotFoundError:
+        return []
 
 
 def _records(path: Path) -> Iterator[Found]:
@@ -90,10 +96,10 @@ def _is_held(folder: Path) -> bool:
     The kernel lists who holds what; without that list, a shared lock is tried for an instant.
     """
     try:
-        inode = (folder / _LOCK).stat().st_ino
+        inode = (folder / LOCK).stat().st_ino
         locks = Path("/proc/locks").read_text()
     except FileNotFoundError:
-        return _tried(folder / _LOCK)
+        return _tried(folder / LOCK)
     return any(f":{inode} " in line and "FLOCK" in line for line in locks.splitlines())
 
 

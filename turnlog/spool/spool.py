@@ -11,22 +11,35 @@ full.
 """
 
 import asyncio
-import fcntl
-import json
 import logging
 import os
 import queue
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from turnlog.errors import SpoolFull, UsageError
+from turnlog.spool.aside import DAMAGED
+from turnlog.spool.files import strangers_in
+from turnlog.spool.folder import (
+    LOCK,
+    PROBE_BYTES,
+    has_reserve,
+    lock,
+    locked_from_birth,
+    probe,
+    release,
+    remove_drafts,
+    remove_empty,
+    reserve,
+    reserve_again,
+    write_shed,
+)
 from turnlog.spool.records import Spooled, packed, packed_size
-from turnlog.spool.segments import SUFFIX, Lane, Segment
+from turnlog.spool.segments import Lane, Segment
 
 logger = logging.getLogger(__name__)
 
@@ -37,22 +50,20 @@ RESERVED_SHARE = 0.25
 RESERVE_FILE_BYTES = 32 << 20
 MAX_BYTES = 1 << 30
 T = TypeVar("T")
-_LOCK = "lock"
-_RESERVE = "reserve"
-_SHED = "shed.json"
 _STEP_S = 0.002
-# Far more than a process takes from making its folder to showing it.
-_BIRTH_S = 60.0
 # So often the thread looks whether the event loop was closed without closing the spool.
 _ORPHAN_S = 1.0
 # From here on a record is packed in the thread: 20 MB took the loop 40 ms.
 _LARGE_BYTES = 256 << 10
+_BROKEN = "the spool's thread has ended: open another producer"
 # One sync takes in at most this many records.
 _GROUP = 4096
 
 
 Stream = tuple[str, bytes]
 """Lane and Kafka key."""
+Room = Literal["spool", "shedding", "refusing"]
+"""What finds room: all, all but chunk batches, nothing."""
 
 
 class Read(NamedTuple):
@@ -82,7 +93,14 @@ class _Append(NamedTuple):
         return packed(self.data) if isinstance(self.data, Spooled) else self.data
 
 
-_Work = _Append | Callable[[], None]
+class _Job(NamedTuple):
+    """Something that the thread does, and who waits for it, if anybody."""
+
+    work: Callable[[], None]
+    future: asyncio.Future[Any] | None = None
+
+
+_Work = _Append | _Job
 
 
 class Spool:
@@ -100,11 +118,17 @@ class Spool:
         self.adopted: Counter[Stream] = Counter()
         self._folder = folder
         self._max_bytes = max_bytes
+        self._reserve_bytes = min(RESERVE_FILE_BYTES, int(max_bytes * RESERVED_SHARE))
         self._taken = 0
         self._loop = asyncio.get_running_loop()
         self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._lanes = {name: Lane(folder, name) for name in LANES}
         self._held: dict[Path, int] = {}
+        # Folders of dead processes with files that could not be taken over yet.
+        self._unfinished: set[Path] = set()
+        self._told: set[str] = set()
+        self._group: list[_Work] = []
+        self._broken = False  # the thread ended, and nobody had closed
         self._thread = threading.Thread(target=self._run, name="turnlog-spool", daemon=True)
 
     @classmethod
@@ -124,12 +148,12 @@ class Spool:
 
     def _prepare(self, spool: Path) -> None:
         spool.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _remove_drafts(spool)
-        own = lock(self._folder) if self._folder.exists() else _locked_from_birth(self._folder)
+        remove_drafts(spool)
+        own = lock(self._folder) if self._folder.exists() else locked_from_birth(self._folder)
         if own is None:
             raise UsageError(f"spool {self._folder} is another process's")
         self._held[self._folder] = own
-        _reserve(self._folder, min(RESERVE_FILE_BYTES, int(self._max_bytes * RESERVED_SHARE)))
+        reserve(self._folder, self._reserve_bytes)
         self._adopt_dead()
 
     def adopt_dead(self) -> asyncio.Future[Counter[Stream]]:
@@ -144,24 +168,67 @@ class Spool:
         return future
 
     def _adopt_dead(self) -> None:
-        """Take over what dead processes left."""
-        for folder in sorted(path.parent for path in self._folder.parent.glob(f"[!.]*/{_LOCK}")):
-            if folder in self._held or (theirs := lock(folder)) is None:
+        """Take over what dead processes left; what somebody else put there stops nobody."""
+        for folder in sorted(path.parent for path in self._folder.parent.glob(f"[!.]*/{LOCK}")):
+            if folder.name == DAMAGED or (folder in self._held and folder not in self._unfinished):
                 continue
-            self._held[folder] = theirs
-            for lane in self._lanes.values():
-                self._adopt(folder, lane)
+            try:
+                self._adopt(folder)
+            except OSError as error:
+                self._tell(f"{folder.name} cannot be looked through: {error.strerror}")
+            self._let_go(folder)
 
-    def _adopt(self, folder: Path, lane: Lane) -> None:
+    def _adopt(self, folder: Path) -> None:
+        if folder not in self._held:
+            theirs = lock(folder)
+            if theirs is None:
+                return
+            self._held[folder] = theirs
+        self._unfinished.discard(folder)
+        for name in strangers_in(folder, LANES):
+            self._tell(f"{folder.name}/{name} is not the spool's and is left alone")
+        for lane in self._lanes.values():
+            self._take_over(folder, lane)
+
+    def _take_over(self, folder: Path, lane: Lane) -> None:
         before = lane.size
-        keys, said = lane.adopt(folder.glob(f"{lane.name}-????????{SUFFIX}"))
-        for what in said:
-            logger.warning("spool %s: %s", folder.name, what)
+        keys, failed = lane.adopt(folder)
+        for what in failed:
+            self._unfinished.add(folder)
+            self._tell(f"{folder.name}/{what}")
         if keys:
-            logger.warning("spool %s: %d %s of a dead one", folder.name, keys.total(), lane.name)
-        self.adopted.update({(lane.name, key): count for key, count in keys.items()})
-        self.events[lane.name] += keys.total()
-        self._taken += lane.size - before
+            count = keys.total()
+            what = "1 event" if count == 1 else f"{count} events"
+            logger.warning("spool %s: %s of lane %s taken over", folder.name, what, lane.name)
+        size = lane.size - before
+        self._call(lambda: self._count_adopted(lane.name, keys, size))
+
+    def _count_adopted(self, lane: str, keys: Counter[bytes], size: int) -> None:
+        """Count on the loop's thread, like everything that is counted."""
+        self.adopted.update({(lane, key): count for key, count in keys.items()})
+        self.events[lane] += keys.total()
+        self._taken += size
+
+    def _tell(self, what: str) -> None:
+        """Warn of something once."""
+        if what not in self._told:
+            self._told.add(what)
+            logger.warning("spool: %s", what)
+
+    def _let_go(self, folder: Path) -> None:
+        """Give a dead process's folder free once nothing of it waits here any more."""
+        if folder == self._folder or folder not in self._held:
+            return
+        if any(lane.holds(folder) for lane in self._lanes.values()):
+            return
+        self._unfinished.discard(folder)
+        remove_empty(folder)
+        os.close(self._held.pop(folder))
+
+    @property
+    def owner(self) -> str:
+        """The name of this process's folder."""
+        return self._folder.name
 
     @property
     def root(self) -> Path:
@@ -179,6 +246,7 @@ class Spool:
         Raises:
             SpoolFull: there is no room for it, said at once; or later, by the future.
         """
+        self._require_thread()
         large = record.headers and len(record.headers[-1][1]) > _LARGE_BYTES
         data = record if large else packed(record)
         size = packed_size(record) if large else len(data)
@@ -195,7 +263,7 @@ class Spool:
         """Count events that found no room."""
         self.shed[lane] += events
         counts = dict(self.shed)
-        self._work.put(lambda: _write_shed(self._folder, counts))
+        self._work.put(_Job(lambda: write_shed(self._folder, counts)))
 
     def read(self, lane: str) -> asyncio.Future[Read | None]:
         """Return the next records of a lane; None where all were handed out."""
@@ -204,17 +272,45 @@ class Spool:
         return future
 
     def _read(self, lane: str) -> Read | None:
-        found = self._lanes[lane].read()
-        if found is None:
-            return None
-        segment, records, damaged = found
-        for damage in damaged:
-            logger.error("spool %s: damaged at %d", segment.path.name, damage.start)
-        own = segment.path.parent == self._folder
-        return Read(lane, segment, [f.record for f in records], own)
+        while (batch := self._lanes[lane].read()) is not None:
+            if batch.lost:
+                self._lose(lane, batch.lost)
+            if batch.records:
+                own = batch.segment.path.parent == self._folder
+                return Read(lane, batch.segment, batch.records, own)
+            self._count_done(lane, batch.segment, 0)
+        return None
+
+    def _lose(self, lane: str, records: int) -> None:
+        logger.error("spool: %d events of lane %s cannot be read any more", records, lane)
+
+        def tell() -> None:
+            self.events[lane] -= records
+
+        self._call(tell)
+
+    def room(self) -> asyncio.Future[Room]:
+        """Write a little, to see what finds room."""
+        future: asyncio.Future[Room] = self._loop.create_future()
+        self._do(future, self._room)
+        return future
+
+    def _room(self) -> Room:
+        try:
+            probe(self._folder)
+        except OSError:
+            return "shedding" if has_reserve(self._folder) else "refusing"
+        reserve_again(self._folder, self._reserve_bytes)
+        left = self._max_bytes - self._taken
+        if left < PROBE_BYTES:
+            return "refusing"
+        return "spool" if left >= self._max_bytes * RESERVED_SHARE + PROBE_BYTES else "shedding"
 
     def _do(self, future: asyncio.Future[T], work: Callable[[], T]) -> None:
         """Have the thread do something and tell what came of it."""
+        if self._broken:
+            future.set_exception(SpoolFull(_BROKEN))
+            return
 
         def done() -> None:
             try:
@@ -225,20 +321,25 @@ class Spool:
             else:
                 self._call(lambda: None if future.done() else future.set_result(result))
 
-        self._work.put(done)
+        self._work.put(_Job(done, future))
+
+    def _require_thread(self) -> None:
+        if self._broken:
+            raise SpoolFull(_BROKEN)
 
     def done(self, read: Read, records: int) -> asyncio.Future[None]:
         """Count the first records of what was read as delivered."""
         self.events[read.lane] -= records
         future: asyncio.Future[None] = self._loop.create_future()
 
-        def work() -> None:
-            freed = self._lanes[read.lane].done(read.segment, records)
-            if freed:
-                self._call(lambda: self._free(freed))
-
-        self._do(future, work)
+        self._do(future, lambda: self._count_done(read.lane, read.segment, records))
         return future
+
+    def _count_done(self, lane: str, segment: Segment, records: int) -> None:
+        freed = self._lanes[lane].done(segment, records)
+        if freed:
+            self._let_go(segment.path.parent)
+            self._call(lambda: self._free(freed))
 
     def _free(self, size: int) -> None:
         self._taken -= size
@@ -255,7 +356,7 @@ class Spool:
         for lane in self._lanes.values():
             lane.close()
         for folder, held in self._held.items():
-            _remove_empty(folder)
+            remove_empty(folder)
             os.close(held)
         self._held.clear()
 
@@ -268,16 +369,35 @@ class Spool:
     # The thread.
 
     def _run(self) -> None:
-        while (first := self._next()) is not None:
-            group, last = self._gathered(first)
-            appends = [work for work in group if isinstance(work, _Append)]
-            for name in LANES:
-                self._write(name, [one for one in appends if one.lane == name])
-            for work in group:
-                if not isinstance(work, _Append):
-                    work()
-            if last:
-                return
+        try:
+            while (first := self._next()) is not None:
+                self._group, last = self._gathered(first)
+                self._work_off(self._group)
+                self._group = []
+                if last:
+                    return
+        finally:
+            # Whatever ended it: who waits hears of it, and so does who comes later.
+            self._call(self._break_off)
+
+    def _work_off(self, group: list[_Work]) -> None:
+        appends = [work for work in group if isinstance(work, _Append)]
+        for name in LANES:
+            self._write(name, [one for one in appends if one.lane == name])
+        for work in group:
+            if isinstance(work, _Job):
+                work.work()
+
+    def _break_off(self) -> None:
+        """Tell everybody, on the loop's thread, that the thread has ended."""
+        self._broken = True
+        waiting = list(self._group)
+        while not self._work.empty():
+            work = self._work.get_nowait()
+            waiting += [work] if work is not None else []
+        for work in waiting:
+            if work.future is not None and not work.future.done():
+                work.future.set_exception(SpoolFull(_BROKEN))
 
     def _next(self) -> _Work | None:
         """Wait for work; None at the end, also where the loop was closed and the spool was not."""
@@ -318,7 +438,7 @@ class Spool:
         try:
             lane.append(data, records)
         except OSError:
-            if name == CHUNKS or not _release(self._folder):
+            if name == CHUNKS or not release(self._folder):
                 raise
             lane.append(data, records)
 
@@ -343,98 +463,3 @@ def _resolve(appends: list[_Append]) -> None:
     for one in appends:
         if not one.future.done():
             one.future.set_result(None)
-
-
-def lock(folder: Path, create: bool = False) -> int | None:
-    """Lock a folder of a spool; None where its process lives, or has removed it meanwhile.
-
-    The lock is free when the file is closed or the process dies. A folder without a lock file is
-    none of the spool's.
-    """
-    try:
-        held = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | create * os.O_CREAT, 0o600)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(held)
-        return None
-    if not os.fstat(held).st_nlink:
-        os.close(held)
-        return None
-    return held
-
-
-def _locked_from_birth(folder: Path) -> int | None:
-    """Make a folder that others see only once it is locked.
-
-    Else of two workers that start together one adopts the other's, new and not yet locked.
-    """
-    draft = folder.with_name(f".{folder.name}")
-    draft.mkdir(mode=0o700)
-    held = lock(draft, create=True)
-    draft.rename(folder)
-    return held
-
-
-def _remove_drafts(spool: Path) -> None:
-    """Remove folders whose processes died before others could see them; they hold no event."""
-    for path in spool.glob(f".*/{_LOCK}"):
-        with suppress(FileNotFoundError):  # it was shown meanwhile, under its own name
-            born_now = time.time() - path.stat().st_mtime < _BIRTH_S
-            if born_now or (held := lock(path.parent)) is None:
-                continue
-            _remove_empty(path.parent)
-            os.close(held)
-
-
-def _remove_empty(folder: Path) -> None:
-    """Remove a folder that holds no event and no count of shed ones; no file but the spool's."""
-    (folder / _RESERVE).unlink(missing_ok=True)
-    if any(folder.glob(f"*{SUFFIX}")) or (folder / _SHED).exists():
-        return
-    (folder / _LOCK).unlink(missing_ok=True)
-    try:
-        folder.rmdir()
-    except OSError as error:
-        logger.warning("spool %s stays: %s", folder, error.strerror)
-
-
-def _reserve(folder: Path, size: int) -> None:
-    """Take room on the disk for the events that people wait for."""
-    held = os.open(folder / _RESERVE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.posix_fallocate(held, 0, size)
-    except OSError as error:
-        logger.warning("spool %s: no room to reserve: %s", folder, error.strerror)
-    finally:
-        os.close(held)
-
-
-def _release(folder: Path) -> bool:
-    """Give up the reserved room; False where it was given up before."""
-    path = folder / _RESERVE
-    if not path.exists() or not path.stat().st_size:
-        return False
-    os.truncate(path, 0)
-    logger.error("spool %s: the disk is full, the reserve is in use", folder)
-    return True
-
-
-def read_shed(folder: Path) -> Counter[str]:
-    """Return what a process could not keep, by lane."""
-    try:
-        return Counter(json.loads((folder / _SHED).read_text()))
-    except (FileNotFoundError, ValueError):
-        return Counter()
-
-
-def _write_shed(folder: Path, counts: dict[str, int]) -> None:
-    path = folder / _SHED
-    try:
-        draft = path.with_suffix(".new")
-        draft.write_text(json.dumps(counts))
-        draft.replace(path)
-    except OSError as error:
-        logger.error("spool %s: shed events cannot be noted: %s", folder, error.strerror)

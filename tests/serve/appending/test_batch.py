@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from redis.asyncio import Redis
@@ -12,11 +12,12 @@ from redis.asyncio import Redis
 from serve.appending import Answer, Appender, Scope
 from serve.appending.batch import LINGER_S, Given
 from serve.appending.known import Begun
+from serve.appending.seen import Seen
 from sinks.redis import connect_async
 from tests.turnlog.producer.parts import ORG, TREE, KeepingTransport, Opened, make_grant
 from turnlog.config import Config
 from turnlog.errors import SpoolFull, Unavailable
-from turnlog.ids import new_id
+from turnlog.ids import event_id, new_id
 from turnlog.keys import Grant, Locator
 from turnlog.keys.grant import Cover, DayGrant, OrgGrant, day_of, now_us
 from turnlog.keys.tree import CoverNode
@@ -118,6 +119,120 @@ async def test_another_process_tells_the_repeat(
         again = await other.append(event, event | {"content": {"text": "else"}})
         assert [answer.outcome for answer in again] == ["duplicate", "conflict"]
         assert not held.transport.kept
+
+
+@pytest.fixture
+async def other(process: Process, stack: Config, redis: Redis) -> AsyncIterator[Process]:
+    """A second process of the same org."""
+    async with opened(process.producer.grant) as held:
+        yield Process(stack, redis, held)
+
+
+async def test_one_id_in_two_processes_at_once_is_one_event(
+    process: Process, other: Process
+) -> None:
+    for _ in range(20):
+        event = turn(id=new_id("id"))
+        asked = [
+            each.append(event | {"content": {"text": text}})
+            for each, text in ((process, "a"), (other, "b"), (process, "c"), (other, "d"))
+        ]
+        answers = [answer for (answer,) in await asyncio.gather(*asked)]
+        assert sorted(answer.status for answer in answers) == [201, 409, 409, 409]
+    kept = [*process.transport.of("turn.appended"), *other.transport.of("turn.appended")]
+    assert len(kept) == 20
+
+
+async def test_another_process_waits_for_what_is_being_written(
+    process: Process, other: Process
+) -> None:
+    process.transport.hold = True
+    event = turn(id=new_id("id"))
+    first = asyncio.create_task(process.append(event))
+    await asyncio.sleep(0.1)
+    second = asyncio.create_task(other.append(event))
+    await asyncio.sleep(0.2)
+    assert not second.done()
+    process.transport.release()
+    assert [(await task)[0].outcome for task in (first, second)] == ["accepted", "duplicate"]
+    assert not other.transport.kept
+
+
+async def test_a_slow_writer_keeps_its_ids_and_others_are_told_to_come_again(
+    process: Process, other: Process
+) -> None:
+    process.transport.hold = True
+    event = turn(id=new_id("id"))
+    first = asyncio.create_task(process.append(event))
+    await asyncio.sleep(0.1)
+    (answer,) = await other.append(event)
+    assert (answer.status, answer.outcome) == (503, "refused")
+    process.transport.release()
+    assert (await first)[0].status == 201
+    assert await other.statuses(event) == [200]
+
+
+async def test_the_ids_of_a_dead_writer_are_free_after_a_while_and_may_repeat(
+    process: Process, redis: Redis
+) -> None:
+    event = turn(id=new_id("id"), time=now_us())
+    await process.statuses(event)
+    (body,) = process.transport.of("turn.appended")
+    event["conversation"] = new_id("talk")
+    seen, ids = Seen(redis), [dead_id(event["id"], event["conversation"])]
+    assert body["event_id"] not in ids
+    assert (await seen.reserve(ORG, ids, os.urandom(16))) is not None
+    assert await process.statuses(event) == [201]
+    body = process.transport.of("turn.appended")[-1]
+    assert (body["event_id"], body["may_repeat"]) == (ids[0], True)
+    assert await process.statuses(event) == [200]
+
+
+async def test_what_failed_on_its_way_may_have_been_written_and_frees_its_id(
+    process: Process, other: Process
+) -> None:
+    process.transport.hold = True
+    event = turn(id=new_id("id"), time=now_us())
+    asking = asyncio.create_task(process.append(event))
+    await asyncio.sleep(0.1)
+    process.transport.refuse = Unavailable("lost")
+    process.transport.release()
+    (answer,) = await asking
+    assert (answer.status, answer.outcome) == (503, "refused")
+    assert "may have been written" in answer.detail
+    (again,) = await other.append(event)
+    assert again.status == 201
+    (body,) = other.transport.of("turn.appended")
+    assert body["may_repeat"]
+
+
+async def test_what_was_refused_before_it_was_written_frees_its_id(
+    process: Process, other: Process
+) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise SpoolFull("no room")
+
+    process.transport.send = refuse  # type: ignore[method-assign, assignment]
+    event = turn(id=new_id("id"), time=now_us())
+    (answer,) = await process.append(event)
+    assert "may have been written" not in answer.detail
+    assert await other.statuses(event) == [201]
+    (body,) = other.transport.of("turn.appended")
+    assert not body["may_repeat"]
+
+
+async def test_the_rest_of_a_run_is_taken_when_its_beginning_is_a_repeat(
+    process: Process, other: Process
+) -> None:
+    run = new_id("run")
+    began = {"type": "run.created", "run": run, "writer_epoch": 1, "content": {"request": "x"}}
+    end = END | {"run": run, "content": {"response": "x"}}
+    assert await process.statuses(began) == [201]
+    assert await other.statuses(began, end) == [200, 201]
+
+
+def dead_id(id: str, conversation: str) -> bytes:
+    return event_id(ORG, conversation, "turn.appended", id)
 
 
 async def test_without_redis_events_are_accepted_and_say_that_they_may_repeat(

@@ -22,6 +22,7 @@ TURN: dict[str, Any] = {
     "content": {"text": "Hello"},
 }
 END: dict[str, Any] = {"type": "run.completed", "run": "r1", "writer_epoch": 1, "seq": 2}
+USED: dict[str, Any] = {"type": "usage.recorded", "run": "r1", "writer_epoch": 1, "seq": 2}
 
 
 def read(given: Any, scope: Scope = SCOPE) -> Draft:
@@ -96,6 +97,9 @@ def test_a_time_that_is_left_out_is_the_arrival() -> None:
         (END | {"provisional": True}, "provisional"),
         (END | {"writer_epoch": 0}, "writer_epoch"),
         (END | {"writer_epoch": True}, "writer_epoch"),
+        (END | {"writer_epoch": (1 << 63) - 1}, "writer_epoch"),
+        *((USED | {"cost_nano_usd": cost}, "cost_nano_usd") for cost in (-1, 10**15 + 1)),
+        *((USED | {"output_text": count}, "output_text") for count in (-1, 2**40 + 1)),
         (END | {"seq": -1}, "seq"),
         ({"type": "run.completed", "run": "r1", "writer_epoch": 1}, "seq"),
         ({"type": "run.completed", "writer_epoch": 1, "seq": 1}, "run"),
@@ -103,7 +107,7 @@ def test_a_time_that_is_left_out_is_the_arrival() -> None:
         (END | {"shed": [{"first": 1}]}, "shed"),
         (END | {"ttft_us": 1 << 70}, "ttft_us"),
         (END | {"http_status": 1 << 40}, "http_status"),
-        ({"type": "usage.recorded", "run": "r1", "input_uncached": -1}, "usage"),
+        ({"type": "usage.recorded", "run": "r1", "input_uncached": -1}, "input_uncached"),
         ({"type": "usage.recorded", "run": "r1", "quality": "sure"}, "quality"),
         ({"type": "usage.recorded", "run": "r1", "sign": 2}, "sign"),
         ({"type": "usage.recorded", "run": "r1", "usage": [1]}, "usage"),

@@ -2,15 +2,17 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from serve.appending.batch import Given
-from serve.appending.local import read_batches
+from serve.appending.local import bounded_lines, read_batches
 from serve.conversation_api import read_conversation
 from serve.views import wait_for
 from turnlog.config import Config
@@ -60,6 +62,56 @@ def test_what_is_no_json_at_all_is_a_mistake() -> None:
 
 def test_an_empty_file_has_no_events() -> None:
     assert lines("", " ") == []
+
+
+def test_a_line_and_a_document_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve.appending.local.MAX_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr("serve.appending.local.MAX_DOCUMENT_BYTES", 2 << 20)
+    with pytest.raises(UsageError, match="line 2 has over 1 MiB"):
+        list(bounded_lines(BytesIO(b"{}\n" + b"x" * (1 << 20) + b"y")))
+    assert sum(map(len, bounded_lines(BytesIO(b"x" * (1 << 20))))) == 1 << 20
+    with pytest.raises(UsageError, match="a document has at most 2 MiB"):
+        lines("[", *["1," * (1 << 18)] * 5)
+
+
+@pytest.mark.parametrize("file", ["/dev/zero", "/", "/dev"])
+def test_what_is_no_file_is_a_mistake(stack: Config, file: str) -> None:
+    done = run(stack, file)
+    assert done.returncode == 2
+    assert "device" in done.stderr or "directory" in done.stderr.lower()
+
+
+def test_a_device_as_standard_input_ends_at_the_bound(stack: Config) -> None:
+    create(stack, ORG)
+    with Path("/dev/zero").open("rb") as endless:
+        process = started(stack, endless, "-", "--org", ORG)
+        assert process.wait(30) == 2
+    assert process.stderr is not None
+    assert "device" in process.stderr.read()
+    process.stderr.close()
+
+
+def test_ctrl_c_ends_it_while_a_pipe_says_nothing(stack: Config) -> None:
+    create(stack, ORG)
+    near, far = os.pipe()
+    os.write(far, b'{"type": "x"}\n' * 200)
+    with os.fdopen(near, "rb") as silent, os.fdopen(far, "wb"):
+        process = started(stack, silent, "-", "--org", ORG, "--json", stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["outcome"] == "invalid"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) != 0
+        process.communicate()
+
+
+def started(
+    stack: Config, given: IO[bytes], *arguments: str, stdout: int = subprocess.DEVNULL
+) -> "subprocess.Popen[str]":
+    env = {**os.environ, "TURNLOG_HOME": str(stack.home)}
+    command = [sys.executable, "-m", "serve", "append", *arguments]
+    return subprocess.Popen(
+        command, env=env, stdin=given, stdout=stdout, stderr=subprocess.PIPE, text=True
+    )
 
 
 def run(stack: Config, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:

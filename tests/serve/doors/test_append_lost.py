@@ -5,6 +5,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from hashlib import sha1
 from typing import Any
@@ -114,3 +115,20 @@ def test_without_redis_events_are_accepted_and_the_fold_decides(stack: Config) -
     assert [answer.json["results"][0]["outcome"] for answer in answers] == ["accepted"] * 3
     assert (began.status, ended.json["status"]) == (201, "completed")
     assert texts(stack, "no-redis") == ["once"]
+
+
+def test_one_id_at_two_servers_at_once_is_accepted_once(stack: Config) -> None:
+    key = new_key(stack, ORG, Role.PRODUCER)
+    with running_door(stack) as one, running_door(stack) as two, ThreadPoolExecutor(4) as pool:
+        usable(one, key)
+        usable(two, key)
+        for _ in range(10):
+            event = turn("two-servers")
+            asked = [event | {"content": {"text": text}} for text in "abcd"]
+            answers = pool.map(
+                lambda each: each[0].ask("POST", "/v1/events", key, [each[1]]).json,
+                zip((one, two, one, two), asked, strict=True),
+            )
+            found = sorted(answer["results"][0]["status"] for answer in answers)
+            assert found == [201, 409, 409, 409]
+    assert len(texts(stack, "two-servers")) == 10

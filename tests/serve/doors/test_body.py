@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import zstandard
 
-from serve.doors.body import _INFLATERS, Inflater
+from serve.doors.body import _INFLATERS, MAX_MEMBERS, Inflater
 from serve.doors.problem import Problem
 
 LIMIT = 1 << 20
@@ -50,6 +50,15 @@ def test_members_one_after_another_are_one_body(encoding: str) -> None:
     encode = ENCODERS[encoding]
     body = encode(b"one ") + encode(b"two ") + encode(b"") + encode(b"three")
     assert b"".join(inflated(encoding, body, 5)) == b"one two three"
+
+
+@pytest.mark.parametrize("encoding", COMPRESSED)
+def test_a_body_has_a_bound_on_its_members(encoding: str) -> None:
+    empty = ENCODERS[encoding](b"")
+    assert b"".join(inflated(encoding, empty * MAX_MEMBERS, 1 << 16)) == b""
+    with pytest.raises(Problem) as raised:
+        list(inflated(encoding, empty * (MAX_MEMBERS + 1), 1 << 16))
+    assert (raised.value.status, raised.value.code) == (400, "encoding")
 
 
 @pytest.mark.parametrize("encoding", COMPRESSED)

@@ -3,6 +3,7 @@
 import http.client
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -29,6 +30,25 @@ def usable_key(door: Door, stack: Config, org: str = ORG, project: str = "defaul
     made = new_key(stack, org, Role.PRODUCER, project)
     eventually(lambda: door.ask("POST", "/v1/events", made, []).status == 200)
     return made
+
+
+def test_one_key_at_two_servers_at_once_is_one_beginning(door: Door, stack: Config) -> None:
+    key = usable_key(door, stack)
+    with running_door(stack) as second, ThreadPoolExecutor(4) as pool:
+        eventually(lambda: second.ask("POST", "/v1/events", key, []).status == 200)
+        runs = set()
+        for n in range(8):
+            named = {"provider": "openai", "idempotency_key": f"at-once-{n}"}
+            asked = [named | {"user": f"u{m}"} for m in range(4)]
+            doors = (door, second, door, second)
+            answers = list(
+                pool.map(lambda d, body: d.ask("POST", "/v1/runs", key, body), doors, asked)
+            )
+            assert sorted(answer.status for answer in answers) == [201, 409, 409, 409]
+            runs |= {answer.json["run"] for answer in answers if answer.status == 201}
+    events = [decode(m.value() or b"") for m in read_all(stack, "turnlog.runs")]
+    begun = [e.body["run"] for e in events if e.type == "run.created" and e.body["run"] in runs]
+    assert len(begun) == len(runs) == 8
 
 
 class Client:

@@ -54,6 +54,12 @@ def test_what_is_no_json_is_refused(text: bytes) -> None:
     assert (refused.value.status, refused.value.code) == (400, "invalid_json")
 
 
+def test_a_mistake_is_placed_and_not_quoted() -> None:
+    with pytest.raises(Problem) as refused:
+        parse(b'{"a": 1,\n "b": secret}')
+    assert refused.value.detail == "the body is not JSON: line 2, column 7"
+
+
 def test_a_key_that_stands_twice_is_named_if_it_can_be_shown() -> None:
     with pytest.raises(Problem) as refused:
         parse(b'{"a": {"type": 1, "x": 2, "type": 1}}')

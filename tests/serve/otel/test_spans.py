@@ -40,6 +40,17 @@ def test_both_forms_give_the_same_spans() -> None:
     assert second.parent == first.id
 
 
+@pytest.mark.parametrize("body", ["{}", '{"resourceSpans": []}', '{"resource_spans": null}'])
+def test_a_request_without_spans_is_one(body: str) -> None:
+    assert read_json(body.encode()) == []
+
+
+@pytest.mark.parametrize("body", ['{"foo": 1}', '{"resourceLogs": []}', "[]", "1"])
+def test_json_that_is_no_export_of_spans_is_refused(body: str) -> None:
+    with pytest.raises(DecodeError):
+        read_json(body.encode())
+
+
 @pytest.mark.parametrize(
     "low_high", [5, "5", {"low": 5, "high": 0}, {"low": 5, "high": 0, "unsigned": True}]
 )

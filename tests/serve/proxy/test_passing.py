@@ -129,6 +129,22 @@ async def test_a_client_that_waits_for_100_continue_is_told_to_go_on() -> None:
         assert way.provider.asked[-1].header("expect") == []
 
 
+@pytest.mark.parametrize("path", [CHAT_PATH, "/v1/files"])
+async def test_a_body_that_does_not_come_is_408_and_its_connection_ends(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve.proxy.request.IDLE_S", 0.3)
+    async with between() as way:
+        said = await raw(
+            way.proxy.port,
+            f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{{".encode(),
+            b"never",
+        )
+    assert said.startswith(b"HTTP/1.1 408 ")
+    assert b'"title":"timeout"' in said
+    assert not way.runs()
+
+
 async def test_what_calls_no_model_passes_unrecorded() -> None:
     async with between() as way:
         upload = random.Random(1).randbytes(3 << 20)

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from sinks.clickhouse import container
-from sinks.clickhouse.client import ClickHouse
+from sinks.clickhouse.client import ClickHouse, InsertRefused
 from sinks.clickhouse.columns import columns_of, padding
 from sinks.clickhouse.container import Batch, Builder
 from sinks.clickhouse.queries import GROUP_COLUMNS, usage_by
 from sinks.clickhouse.tables import DAY_US, RUNS, USAGE, Table, ensure_tables
 from turnlog.config import Config
-from turnlog.events import TYPES, encode
+from turnlog.events import TYPES, codec, decode, encode
 from turnlog.events.schema import read_type
 
 APPENDED_US = 1_796_000_000_000_000
@@ -118,6 +118,24 @@ def _shorter(value: bytes, header: bytes = b"") -> bytes:
     without = value.replace(b"\x02\x0eunknown", b"")
     assert len(without) == len(value) - 9
     return (header or value[:10]) + without[10:-1]
+
+
+def test_an_older_check_is_replaced_and_what_it_let_in_is_summed_exactly(
+    stack: Config, table: Table
+) -> None:
+    full = decode(usage_value(quality="measured", model="m"))
+    vast = codec.write(TYPES[full.type], full.body | {"cost_nano_usd": 2**63 - 1})
+    clickhouse = ClickHouse(stack)
+    with pytest.raises(InsertRefused):
+        insert(stack, table, vast)
+    older = "MODIFY COLUMN checked UInt8 DEFAULT 0 COMMENT ''"
+    clickhouse.command(f"ALTER TABLE turnlog.{table.name} {older}")
+    insert(stack, table, *[vast] * 5)
+    (row,) = usage_by(clickhouse, "acme", [], table=table)
+    assert row["cost_nano_usd"] == 5 * (2**63 - 1)
+    ensure_tables(stack, table)
+    with pytest.raises(InsertRefused):
+        insert(stack, table, vast)
 
 
 def test_usage_sums_what_is_known_and_counts_what_is_not(stack: Config, table: Table) -> None:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from sinks.packs.writer import PackRecord
 from turnlog.events import decode, encode, key_of, slice_frame, without_frame
+from turnlog.events.shapes import MAX_EPOCH
 
 TYPES = {
     "turnlog.runs": ("run.created", "run.completed", "run.failed"),
@@ -79,7 +80,7 @@ def bodies(draw: st.DrawFn) -> dict[str, Any]:
         "may_repeat": draw(st.booleans()),
         "turn": draw(st.just("") | ids),
         "user": draw(st.just("") | ids),
-        "writer_epoch": draw(longs),
+        "writer_epoch": draw(st.integers(0, MAX_EPOCH)),
         "key_tree": draw(st.binary(min_size=16, max_size=16)),
         "key_day": draw(st.integers(1, 31)),
         "key_gen": draw(st.integers(0, 255)),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from turnlog.events import EventType
 from turnlog.events.schema import Field
+from turnlog.events.shapes import BOUNDS
 
 # A shared machine may be slow at any time: that is no finding.
 many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -50,6 +51,9 @@ def values(avro_type: Any, text: st.SearchStrategy[str]) -> st.SearchStrategy[An
 
 def _of(field: Field) -> st.SearchStrategy[Any]:
     text = {"id": st.text(LETTERS, max_size=64), "": st.text(max_size=20)}.get(field.shape, VALUES)
+    if field.name in BOUNDS:
+        bounded = st.integers(*BOUNDS[field.name])
+        return st.none() | bounded if isinstance(field.type, list) else bounded
     return values(field.type, text)
 
 

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from tests.turnlog.events.bodies import bodies, many, per_type
 from turnlog.errors import DecodeError, TooLarge, UnknownSchema, UsageError
-from turnlog.events import MAX_RECORD_BYTES, TYPES, EventType, decode, encode, schema
+from turnlog.events import MAX_RECORD_BYTES, TYPES, Encoder, EventType, decode, encode, schema
 from turnlog.events.codec import complete, write
 from turnlog.events.schema import read_type
+from turnlog.events.shapes import BOUNDS
 
 KINDS = st.sampled_from(list(TYPES.values()))
 BODY = {
@@ -156,6 +157,33 @@ def test_a_body_that_does_not_fit_is_the_callers_mistake(change: dict[str, Any],
 def test_identity_must_be_given(missing: str) -> None:
     with pytest.raises(UsageError, match=missing):
         encode("run.created", {name: value for name, value in BODY.items() if name != missing})
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        *(("cost_nano_usd", value) for value in (-1, 10**15 + 1, 2**63 - 1, -(2**63))),
+        *(("output_text", value) for value in (-1, 2**40 + 1)),
+        *(("tool_use", value) for value in (-1, 2**40 + 1)),
+        *(("sign", value) for value in (-2, 2)),
+        *(("writer_epoch", value) for value in (-1, 2**31 + 1, 2**63 - 1)),
+    ],
+)
+def test_a_number_out_of_bounds_is_refused_and_its_field_named(name: str, wrong: int) -> None:
+    whose, when = {"org": "o", "run": "r"}, {"event_id": b"e" * 16, "occurred_at_us": 1}
+    for type_ in ("usage.recorded", "usage.corrected"):
+        with pytest.raises(UsageError, match=f"^{name} must be"):
+            encode(type_, whose | when | {name: wrong})
+        with pytest.raises(UsageError, match=f"^{name} must be"):
+            Encoder(type_, whose | {name: wrong}).encode(when)
+
+
+def test_numbers_at_their_bounds_are_written() -> None:
+    body = {"org": "o", "run": "r", "event_id": b"e" * 16, "occurred_at_us": 1}
+    for at in (0, 1):
+        edge = {name: bounds[at] for name, bounds in BOUNDS.items()}
+        read = decode(encode("usage.corrected", body | edge)).body
+        assert {name: read[name] for name in edge} == edge
 
 
 def test_a_value_outside_its_shape_is_written_as_other() -> None:

@@ -14,7 +14,7 @@ import pytest
 from local.stack import status
 from tests.conftest import running_stack
 from turnlog.config import Config
-from turnlog.errors import SpoolFull, Unavailable
+from turnlog.errors import InDoubt, SpoolFull, Unavailable
 from turnlog.events import Record, decode, record
 from turnlog.ids import event_id, new_id
 from turnlog.kafka import producer_settings, read_all
@@ -130,7 +130,8 @@ async def test_a_stopped_broker_loses_and_doubles_nothing(kafka: Config, tmp_pat
         later = [send(ladder, turn("stopped", n)) for n in range(30, 60)]
         assert {p.via for p in await asyncio.gather(*later)} == {"spool"}
         # Not the rung: what the broker had answered before it stopped may be heard only now.
-        assert ladder.state.spool_events == {"turns": 59}
+        # On a busy machine the one before them may be there too.
+        assert ladder.state.spool_events["turns"] in (59, 60)
     await settled(ladder)
     await send(ladder, turn("stopped", 60))
     await settled(ladder)
@@ -197,6 +198,50 @@ async def test_a_full_spool_sheds_chunks_and_refuses_the_rest_at_once(
     rungs.append(ladder.state.rung)
     assert rungs == ["shedding", "refusing"]
     await ladder.close(0.1)
+
+
+async def test_once_the_disk_has_room_again_the_rung_says_so_unasked(
+    kafka: Config, tmp_path: Path
+) -> None:
+    await (await opened(kafka, tmp_path)).close(10)
+    ladder = await opened(kafka, tmp_path, away=True)
+    with no_file_over(1):
+        with pytest.raises(SpoolFull):
+            await send(ladder, turn("room", 0))
+        rungs = [ladder.state.rung, await ladder.spool.room()]
+    assert rungs == ["refusing", "refusing"]
+    async with asyncio.timeout(LONG_S):
+        while ladder.state.rung != "spool":
+            await asyncio.sleep(0.05)
+    await ladder.close(0.1)
+
+
+async def test_what_kafka_was_given_and_the_disk_refuses_is_in_doubt(
+    kafka: Config, tmp_path: Path
+) -> None:
+    ladder = await opened(kafka, tmp_path)
+    with stopped(kafka):
+        with no_file_over(1), pytest.raises(InDoubt, match="may still write it"):
+            await send(ladder, turn("doubt", 0))
+        with no_file_over(1), pytest.raises(SpoolFull) as refused:
+            await send(ladder, turn("doubt", 1))
+        assert type(refused.value) is SpoolFull
+    await settled(ladder)
+    assert written(kafka, "doubt") == ["doubt_0"]
+    await ladder.close(30)
+
+
+@pytest.mark.parametrize("content", [None, b"{", b"[]", b'{"turnlog.turns": "x"}'])
+async def test_a_file_of_partitions_that_is_none_stops_no_producer(
+    kafka: Config, tmp_path: Path, content: bytes | None
+) -> None:
+    known = tmp_path / "partitions.json"
+    known.mkdir() if content is None else known.write_bytes(content)
+    with pytest.raises(Unavailable):
+        await opened(kafka, tmp_path, away=True)
+    ladder = await opened(kafka, tmp_path)
+    assert (await send(ladder, turn("known", 0))).topic == "turnlog.turns"
+    await ladder.close(30)
 
 
 async def test_what_is_unacknowledged_at_the_end_is_left_on_the_disk(

@@ -42,6 +42,12 @@ async def test_given_classes_are_measured_and_priced() -> None:
     assert used["price_version"].startswith("genai-prices/")
 
 
+async def test_a_cost_that_no_call_has_is_no_price() -> None:
+    used, end, _ = await ended(None, {"output_text": 2**40}, model="o1-pro")
+    assert (used["output_text"], used["cost_nano_usd"], used["price_version"]) == (2**40, None, "")
+    assert end["status"] == "completed"
+
+
 async def test_a_model_without_a_price_has_no_cost() -> None:
     used, _, _ = await ended(None, {"output_text": 10}, model="nobody-knows-it")
     assert (used["quality"], used["cost_nano_usd"], used["price_version"]) == ("measured", None, "")

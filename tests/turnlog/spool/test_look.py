@@ -8,8 +8,8 @@ import pytest
 
 from turnlog.errors import UsageError
 from turnlog.spool import CHUNKS, Spool, Spooled
+from turnlog.spool.folder import lock
 from turnlog.spool.look import look
-from turnlog.spool.spool import lock
 
 WRITE = """
 import asyncio, sys
