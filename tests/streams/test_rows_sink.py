@@ -4,7 +4,7 @@ import itertools
 import os
 import random
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,66 +12,20 @@ from confluent_kafka import Message
 
 from processors import runs, usage
 from processors.common import Row, shaped
-from processors.digest import ViewDigest
 from sinks.clickhouse.client import ClickHouse, InsertRefused
 from sinks.clickhouse.container import Batch, Builder
 from sinks.clickhouse.recovery import WINDOW_US, query_id, recent, stored_offsets
 from sinks.clickhouse.tables import RUNS, USAGE, Table, ensure_tables
 from streams.rows_digest import stored_events, table_digest
 from streams.rows_sink import CONFLICT, MISPLACED, SHAPE, RowsSink
+from tests.streams.rows_log import NOW_MS, Log, run_events, stream_key_in, usage_event
 from turnlog.config import Config
 from turnlog.errors import DecodeError
-from turnlog.events import TYPES, Event, codec, decode, encode, key_prefixes
-from turnlog.ids import stream_key
+from turnlog.events import TYPES, Event, codec, decode, encode
 from turnlog.kafka import partition_of
 
-NOW_MS = 1_796_000_000_000
 DAY_MS = 86_400_000
 _numbers = itertools.count()
-
-
-class Log:
-    """A topic-partition in memory; its messages are what a consumer would get."""
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-        self.messages: list[Message] = []
-
-    def append(self, value: bytes, key: bytes = b"", ms: int = 0, partition: int = 0) -> None:
-        self.messages.append(
-            Message(
-                topic=self.table.source,
-                partition=partition,
-                offset=len(self.messages),
-                key=key or _key(value),
-                value=value,
-                timestamp=(2, ms or NOW_MS + len(self.messages)),
-            )
-        )
-
-    def fold(self, canonical: Callable[[Event], Row | None]) -> tuple[int, str]:
-        """Fold the log with nothing but the pure parts."""
-        digest, seen = ViewDigest(), set()
-        for message in self.messages:
-            try:
-                event = decode(message.value() or b"")
-            except DecodeError:
-                continue
-            begins = (message.value() or b"")[10:].startswith(key_prefixes(message.key() or b""))
-            if begins and event.body["event_id"] not in seen:
-                row = canonical(event)
-                if row:
-                    seen.add(event.body["event_id"])
-                    digest.add(*row)
-        return digest.result()
-
-
-def _key(value: bytes) -> bytes:
-    try:
-        body = decode(value).body
-    except DecodeError:
-        return b"acme/c"
-    return stream_key(body["org"], body["conversation"], body["run"])
 
 
 @pytest.fixture
@@ -107,50 +61,6 @@ def drain(sink: RowsSink, messages: Sequence[Message], size: int = 100) -> list[
             sink.prepare(batch[at : at + 30])
         dead += sink.write(batch)
     return [(item.message.offset() or 0, item.reason) for item in dead]
-
-
-def usage_event(number: int, **more: Any) -> bytes:
-    body = {
-        "org": "acme",
-        "project": "default",
-        "conversation": f"c{number // 3}",
-        "run": f"run_{number}",
-        "user": "u",
-        "event_id": number.to_bytes(16),
-        "occurred_at_us": NOW_MS * 1000,
-        "seq": number,
-        "producer_seq": -number,
-        "writer_epoch": 1,
-        "quality": "measured",
-        "provider": "openai",
-        "model": "gpt-5",
-        "input_uncached": number * 1000,
-        "output_text": number,
-        "cost_nano_usd": number if number % 4 else None,
-        "provider_usage": {f"tokens.{at}": str(at) for at in range(number % 4)},
-    }
-    return encode("usage.recorded", body | more)
-
-
-def run_events(number: int) -> Iterable[bytes]:
-    common = {
-        "org": "acme",
-        "conversation": "" if number % 2 else "c",
-        "run": f"run_{number}",
-        "occurred_at_us": NOW_MS * 1000,
-        "writer_epoch": 1,
-    }
-    sealed = {"frame": os.urandom(70 * number + 1), "content_mac": os.urandom(32)}
-
-    def made(type_: str, seq: int, **more: Any) -> bytes:
-        id_ = (number * 100 + seq).to_bytes(16)
-        return encode(type_, common | {"seq": seq, "event_id": id_} | more)
-
-    yield made("run.created", 0, provider="openai", versions={"prompt": "v1"}, **sealed)
-    yield made("run.started", 1, ttft_us=number)
-    yield made("run.output_retracted", 2, chars=None, char_offset=3)
-    shed = [{"first": at, "last": at + 100} for at in range(number)]
-    yield made("run.failed", 3, ttft_us=0, error_code="timeout", shed=shed, **sealed)
 
 
 def test_usage_rows_are_the_events(stores: Config, usage_log: Log) -> None:
@@ -289,7 +199,7 @@ def test_a_record_in_a_wrong_partition_is_refused_and_the_rest_is_stored(
     events: list[bytes],
 ) -> None:
     log = Log(_own(stores, table))
-    right = partition_of(_key(events[0]), 6)
+    right = partition_of(stream_key_in(events[0]), 6)
     log.append(events[0], partition=right)
     log.append(events[1], partition=(right + 1) % 6)
     log.append(events[1], partition=right)
