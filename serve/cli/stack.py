@@ -15,7 +15,7 @@ from turnlog.errors import TurnlogError, UsageError
 
 
 def _progress(line: str) -> None:
-    """Show progress to a person; a pipe hears the end of it alone."""
+    """Show progress to a person; a pipe stays quiet."""
     if sys.stderr.isatty():
         click.echo(line, err=True)
 
@@ -33,7 +33,7 @@ def up(names: tuple[str, ...]) -> None:
     began = time.monotonic()
     config = start(load(), names, _progress)
     what = " ".join(names) or "every part"
-    say(f"{what}: running after {time.monotonic() - began:.0f} s; home {config.home}", err=True)
+    _progress(f"{what}: running after {time.monotonic() - began:.0f} s; home {config.home}")
 
 
 def start(config: Config, names: tuple[str, ...], notify: stack.Notify) -> Config:
@@ -71,8 +71,8 @@ def _ensure_tables(config: Config) -> None:
 def down(names: tuple[str, ...], as_json: bool) -> None:
     """Stop the local stack; its data stay.
 
-    With NAME only those parts. A terminal is told of each; the last line, on stderr, says what was
-    stopped, and so does --json.
+    With NAME only those parts. A terminal is told of each, a pipe of none; --json says what was
+    stopped.
 
     Example: turnlog down usage-sink
     """
@@ -80,7 +80,7 @@ def down(names: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         json_line({"stopped": stopped})
     else:
-        say(f"stopped: {' '.join(stopped)}" if stopped else "nothing was running", err=True)
+        _progress(f"stopped: {' '.join(stopped)}" if stopped else "nothing was running")
 
 
 @click.command()

@@ -94,7 +94,7 @@ def read_json(body: bytes) -> list[Found]:
     A bare `ResourceSpans` object is taken as a request of one.
 
     Raises:
-        DecodeError: the body is no JSON object, or one with fields and none of OTLP's.
+        DecodeError: the body is no JSON object.
         TooLarge: it holds over 20,000 spans.
     """
     try:
@@ -106,8 +106,6 @@ def read_json(body: bytes) -> list[Found]:
     given = _either(value, "resourceSpans")
     if given is None and _either(value, "scopeSpans") is not None:
         given = [value]
-    if given is None and value and not _has(value, "resourceSpans"):
-        raise DecodeError("the body has no resourceSpans")
     return _bounded(found for one in _listed(given) for found in _of_resource(one))
 
 
@@ -125,15 +123,8 @@ def _bounded(found: Iterable[Found]) -> list[Found]:
 
 def _either(value: Mapping[str, Any], name: str) -> Any:
     """Return a field under its JSON name or its protobuf name, both of which are allowed."""
-    return value.get(name, value.get(_snake(name)))
-
-
-def _has(value: Mapping[str, Any], name: str) -> bool:
-    return name in value or _snake(name) in value
-
-
-def _snake(name: str) -> str:
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
+    snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
+    return value.get(name, value.get(snake))
 
 
 def _listed(value: Any) -> list[Any]:

@@ -82,7 +82,7 @@ def test_a_wrong_name_is_a_mistake_of_the_user(tmp_path: Path, command: str) -> 
 
 def test_down_says_in_a_pipe_that_nothing_ran(tmp_path: Path) -> None:
     done = turnlog(tmp_path, "down")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "nothing was running\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_a_home_that_is_a_file_is_a_mistake_of_the_user(tmp_path: Path) -> None:

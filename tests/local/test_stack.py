@@ -267,7 +267,7 @@ def test_a_store_that_cannot_start_shows_its_log(stores: Config) -> None:
     caller = turnlog(now, "up", "redis")
     _, said = caller.communicate(timeout=300)
     assert caller.returncode == 1
-    assert said.startswith(b"turnlog: redis ended while it was starting; its log is ")
+    assert said.startswith(b"turnlog: redis ended while it was starting (exit code 1); its log is ")
     assert b"manifest" in said
     assert b"Traceback" not in said
     manifest.write_text(text)

@@ -45,7 +45,7 @@ def test_a_request_without_spans_is_one(body: str) -> None:
     assert read_json(body.encode()) == []
 
 
-@pytest.mark.parametrize("body", ['{"foo": 1}', '{"resourceLogs": []}', "[]", "1"])
+@pytest.mark.parametrize("body", ["[]", "1"])
 def test_json_that_is_no_export_of_spans_is_refused(body: str) -> None:
     with pytest.raises(DecodeError):
         read_json(body.encode())
