@@ -26,7 +26,7 @@ from tests.provider.recordings import exchanges
 from tests.serve.proxy.parts import CHAT, CHAT_PATH, until
 from tests.serve.proxy.parts import read as read_body
 from tests.serve.test_import import opened
-from tests.streams import test_finalizer
+from tests.streams import orphans
 from tests.streams.log import read
 from turnlog.config import Config
 from turnlog.events import decode
@@ -164,18 +164,18 @@ async def test_killed_in_mid_stream_what_was_shown_is_in_the_log_and_the_run_end
                     _, broke = await read_body(answer)
             assert broke
             await until(lambda: provider.asked[-1].ended)
-        end = await asyncio.to_thread(test_finalizer.ended, config, "local", run)
+        end = await asyncio.to_thread(orphans.ended, config, "local", run)
         assert end.body["provisional"] is True
-        output = await asyncio.to_thread(test_finalizer.output_of, config, "local", run)
+        output = await asyncio.to_thread(orphans.output_of, config, "local", run)
         assert output[0]["text"].startswith("Yes")
 
 
 def until_shown(config: Config, run: str) -> None:
     topic = "turnlog.run-chunks"
-    test_finalizer.until(
+    orphans.until(
         lambda: [
             event
-            for event in test_finalizer.events(config, "local", topic, run)
+            for event in orphans.events(config, "local", topic, run)
             if event.type == "chunk.batch"
         ],
         "no output reached the log",
