@@ -143,13 +143,19 @@ async def test_one_id_in_two_processes_at_once_is_one_event(
     assert len(kept) == 20
 
 
+async def being_written(process: Process, event: dict[str, Any]) -> "asyncio.Task[list[Answer]]":
+    """Have an event's record held by the transport until it is released."""
+    process.transport.hold = True
+    task = asyncio.create_task(process.append(event))
+    await asyncio.sleep(0.1)
+    return task
+
+
 async def test_another_process_waits_for_what_is_being_written(
     process: Process, other: Process
 ) -> None:
-    process.transport.hold = True
     event = turn(id=new_id("id"))
-    first = asyncio.create_task(process.append(event))
-    await asyncio.sleep(0.1)
+    first = await being_written(process, event)
     second = asyncio.create_task(other.append(event))
     await asyncio.sleep(0.2)
     assert not second.done()
@@ -161,10 +167,8 @@ async def test_another_process_waits_for_what_is_being_written(
 async def test_a_slow_writer_keeps_its_ids_and_others_are_told_to_come_again(
     process: Process, other: Process
 ) -> None:
-    process.transport.hold = True
     event = turn(id=new_id("id"))
-    first = asyncio.create_task(process.append(event))
-    await asyncio.sleep(0.1)
+    first = await being_written(process, event)
     (answer,) = await other.append(event)
     assert (answer.status, answer.outcome) == (503, "refused")
     process.transport.release()
