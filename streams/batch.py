@@ -12,7 +12,8 @@ The rules are arroyo's:
    already there.
 4. Any error of a store ends the loop (crash-only); the consumer is closed first, so that the group
    need not wait for the session to expire.
-5. Too many bad records stop the worker for good (`DeadLimit`) instead of draining a topic into its
+5. So does a consumer that no longer gets anywhere (`streams.stall`).
+6. Too many bad records stop the worker for good (`DeadLimit`) instead of draining a topic into its
    dead letters.
 """
 
@@ -36,6 +37,8 @@ from confluent_kafka import (
 )
 
 from streams.dead import Dead, DeadLetters
+from streams.progress import Group
+from streams.stall import LIMIT_S, Watch
 from streams.views import VIEWS
 from turnlog.config import Config
 from turnlog.errors import TurnlogError, Unavailable
@@ -53,8 +56,8 @@ READ_WAIT_S = 0.1
 HOLD_S = 15.0
 COMMIT_RETRY_S = 1.0
 REQUEST_TIMEOUT_S = 10.0
-# How long an assignment waits for a write, below max.poll.interval.ms (300 s), or the partitions
-# move; and how long a revoke or the end of the process does.
+# How long a write may take, also on an assignment: below max.poll.interval.ms (300 s), or the
+# partitions move; and how long a revoke or the end of the process does.
 WRITE_TIMEOUT_S = 240.0
 LEAVE_TIMEOUT_S = 25.0
 CONSUMER_SETTINGS: Mapping[str, str | int | float | bool] = {
@@ -191,10 +194,10 @@ def run_sink(
         Stopped: a person has to look first.
     """
     stop = stop or _stop_on_signals()
-    loop = _Loop(config, name, sink, limit or DeadLimit())
+    loop = _Loop(config, name, topics, sink, limit or DeadLimit())
     try:
         with _rare_garbage_collection():
-            loop.subscribe(topics)
+            loop.subscribe()
             while not stop.is_set():
                 loop.turn()
     except KafkaException as error:
@@ -229,8 +232,11 @@ class _Batch(NamedTuple):
 class _Loop:
     """State of one run: what fills, what is being written, what is durable."""
 
-    def __init__(self, config: Config, name: str, sink: Sink, limit: DeadLimit) -> None:
+    def __init__(
+        self, config: Config, name: str, topics: Sequence[str], sink: Sink, limit: DeadLimit
+    ) -> None:
         self._name = name
+        self._topics = topics
         self._sink = sink
         self._limit = limit
         self._letters = DeadLetters(config, _view(name))
@@ -244,11 +250,15 @@ class _Loop:
         self._write_since = 0.0
         self._durable: dict[Partition, int] = {}
         self._commit_at = 0.0
+        self._committing = False
         self._paused = False
+        self._owned: set[Partition] = set()
+        group = Group(_group(name), topics)
+        self._watch = Watch(config, group, LIMIT_S + sink.max_age_s)
 
-    def subscribe(self, topics: Sequence[str]) -> None:
+    def subscribe(self) -> None:
         self._consumer.subscribe(
-            list(topics), on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lost
+            list(self._topics), on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lost
         )
 
     def turn(self) -> None:
@@ -266,11 +276,22 @@ class _Loop:
         # Freeing 50,000 messages takes 50 ms: not before the next write is under way.
         del written
         self._commit()
+        self._look()
 
     def close(self) -> None:
         """Leave the group; the revoke that this brings settles the write in flight and commits."""
+        self._watch.close()
         self._thread.shutdown(wait=False)
         self._consumer.close()
+
+    def _look(self) -> None:
+        """End what no longer gets anywhere."""
+        if self._writing is None:
+            self._watch.look(self._owned)
+        elif time.monotonic() - self._write_since < WRITE_TIMEOUT_S:
+            self._watch.rest()
+        else:
+            raise Unavailable(f"{self._name}: its store does not answer")
 
     def _full(self) -> bool:
         sink = self._sink
@@ -352,12 +373,14 @@ class _Loop:
             raise Stopped(f"{too_much}; `turnlog dead` lists them")
 
     def _commit(self) -> None:
-        if self._durable and time.monotonic() >= self._commit_at:
+        if self._durable and not self._committing and time.monotonic() >= self._commit_at:
             self._commit_at = time.monotonic() + COMMIT_RETRY_S
+            self._committing = True  # one at a time: a revoke waits for all that are on their way
             self._consumer.commit(offsets=_places(self._durable), asynchronous=True)
 
     def _committed(self, error: KafkaError | None, places: list[TopicPartition]) -> None:
         """Forget what is committed; what is not is tried again a second later."""
+        self._committing = False
         for place in places:
             part = (place.topic, place.partition)
             if error is None and place.error is None and self._durable.get(part) == place.offset:
@@ -385,6 +408,7 @@ class _Loop:
         for place in committed:
             place.offset = place.offset if place.offset >= 0 else OFFSET_BEGINNING
         consumer.incremental_assign(committed)
+        self._owned |= {(place.topic, place.partition) for place in places}
         self._paused = False
         logger.info("%s reads %s", self._name, _listed(places))
 
@@ -409,12 +433,17 @@ class _Loop:
 
     def _give_up(self, parts: set[Partition]) -> None:
         self._durable = {p: offset for p, offset in self._durable.items() if p not in parts}
+        self._owned -= parts
         self._sink.forget(parts)
 
 
 def _settings(config: Config, name: str, on_commit: Any) -> dict[str, Any]:
-    own = {"group.id": f"turnlog.{name}", "client.id": name, "on_commit": on_commit}
+    own = {"group.id": _group(name), "client.id": name, "on_commit": on_commit}
     return {**client_settings(config), **CONSUMER_SETTINGS, **own}
+
+
+def _group(worker: str) -> str:
+    return f"turnlog.{worker}"
 
 
 def _view(worker: str) -> str:

@@ -6,9 +6,9 @@ committed offset is its durable position.
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from confluent_kafka import (
     Consumer,
@@ -46,6 +46,25 @@ class Lag(NamedTuple):
     seconds: float
 
 
+class Reader(Protocol):
+    """Who commits positions: a view is one."""
+
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+
+    @property
+    def topics(self) -> Collection[str]:
+        """What it reads."""
+
+
+class Group(NamedTuple):
+    """A consumer group and what it reads."""
+
+    group: str
+    topics: Collection[str]
+
+
 class Progress:
     """Reads positions; one admin connection, no group membership."""
 
@@ -69,7 +88,7 @@ class Progress:
         """
         return self._offsets(self._partitions(topics), EARLIEST)
 
-    def committed(self, view: View) -> dict[Partition, int]:
+    def committed(self, view: Reader) -> dict[Partition, int]:
         """Return the next offset that the view will read, of the partitions it has committed.
 
         Raises:
@@ -86,7 +105,7 @@ class Progress:
             if part.topic in view.topics and part.offset >= 0
         }
 
-    def behind(self, view: View, ends: Offsets) -> dict[Partition, tuple[int, int]]:
+    def behind(self, view: Reader, ends: Offsets) -> dict[Partition, tuple[int, int]]:
         """Return `{partition: (position, end)}` where the view has not reached the given ends."""
         done = self.committed(view)
         missing = [part for part in ends if part not in done and ends[part] > 0]
@@ -105,13 +124,21 @@ class Progress:
 
     def _age_s(self, behind: Mapping[Partition, tuple[int, int]]) -> float:
         """Return the age of the oldest waiting record, by its append time."""
+        oldest_ms = min(self._next_ms(behind).values(), default=0)
+        return max(0.0, round(time.time() - oldest_ms / 1000, 1)) if oldest_ms else 0.0
+
+    def readable(self, behind: Mapping[Partition, tuple[int, int]]) -> set[Partition]:
+        """Return the partitions of which a record can be read at their position within a second."""
+        return set(self._next_ms(behind))
+
+    def _next_ms(self, behind: Mapping[Partition, tuple[int, int]]) -> dict[Partition, int]:
+        """Return the append time of the next record of each partition."""
         consumer = Consumer(self._settings | {"group.id": "turnlog.progress", **_READ_ONLY})
         try:
             consumer.assign([TopicPartition(t, p, at) for (t, p), (at, _) in behind.items()])
-            oldest_ms = _oldest_ms(consumer, len(behind))
+            return _first_ms(consumer, len(behind))
         finally:
             consumer.close()
-        return max(0.0, round(time.time() - oldest_ms / 1000, 1)) if oldest_ms else 0.0
 
     def _partitions(self, topics: Iterable[str]) -> list[Partition]:
         try:
@@ -137,8 +164,8 @@ class Progress:
 _READ_ONLY: dict[str, Any] = {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
 
 
-def _oldest_ms(consumer: Consumer, partitions: int) -> int:
-    """Return the lowest append time among the first records of the assigned partitions."""
+def _first_ms(consumer: Consumer, partitions: int) -> dict[Partition, int]:
+    """Return the append times of the first records of the assigned partitions."""
     seen: dict[Partition, int] = {}
     deadline = time.monotonic() + 1.0
     while len(seen) < partitions and time.monotonic() < deadline:
@@ -146,7 +173,7 @@ def _oldest_ms(consumer: Consumer, partitions: int) -> int:
             if message.error() is None:
                 part = (cast(str, message.topic()), cast(int, message.partition()))
                 seen.setdefault(part, message.timestamp()[1])
-    return min(seen.values(), default=0)
+    return seen
 
 
 def _result(future: "Future[Any]") -> Any:

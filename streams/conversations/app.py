@@ -13,7 +13,7 @@ What is replaced are five places where it can lose, repeat or miss work, or tell
 - **Assigning.** A leader that joins while the broker starts may see a cluster without our topics.
   Faust then assigns nothing to anybody, and that stays: the broker keeps the assignment for a
   static member that comes back. Here the worker ends before it has told the broker.
-- **Its watch** calls a partition slow that was only quiet (`streams.conversations.watch`).
+- **Its watch** calls a partition slow that was only quiet (`streams.stall`).
 
 Recovery that never ends (F12) needs a changelog whose last record was compacted away. That cannot
 be here: no tombstone is ever written, so the last record of a partition is the newest of its key.

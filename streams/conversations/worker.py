@@ -29,9 +29,9 @@ from streams.batch import Stopped
 from streams.conversations import HEADS_CHANGELOG, TURNS_CHANGELOG
 from streams.conversations.app import ConversationsApp, build
 from streams.conversations.unit import TOPIC
-from streams.conversations.watch import Stall
 from streams.conversations.work import Work
 from streams.conversations.writer import Writer
+from streams.stall import Stall
 from turnlog.config import Config
 from turnlog.errors import Unavailable
 from turnlog.kafka import ANSWER_S, client_settings, partitions_of, unavailable
@@ -121,8 +121,8 @@ class _Watch:
     def __init__(self, app: ConversationsApp, work: Work) -> None:
         self._app = app
         self._work = work
-        self._stall = Stall(STALL_S)
-        self._recovery = Stall(RECOVERY_S)
+        self._stall = Stall[int](STALL_S)
+        self._recovery = Stall[int](RECOVERY_S)
 
     def complaint(self) -> BaseException | None:
         """Return why the app should end, None while it should not."""

@@ -35,7 +35,8 @@ from streams.finalizer.appends import Appends
 from streams.finalizer.finish import Finisher
 from streams.finalizer.owned import Owned
 from streams.finalizer.ticks import tick
-from streams.progress import Progress
+from streams.progress import Group, Progress
+from streams.stall import LIMIT_S, Watch
 from turnlog.config import Config
 from turnlog.errors import Unavailable
 from turnlog.kafka import client_settings, unavailable
@@ -104,6 +105,8 @@ class _Worker:
         self._tick_at = 0.0
         self._look_at = 0.0
         self._checkpoint_at = time.monotonic() + config.checkpoint_s
+        # Offsets are committed with checkpoints.
+        self._watch = Watch(config, Group(GROUP, READ), LIMIT_S + config.checkpoint_s)
 
     def subscribe(self) -> None:
         self._consumer.subscribe(
@@ -127,6 +130,7 @@ class _Worker:
         if now >= self._checkpoint_at:
             self._checkpoint_at = now + self._config.checkpoint_s
             self._checkpoint(self._owned)
+        self._watch.look({(topic, number) for number in self._owned for topic in READ})
 
     def _write_what_came_of_it(self, messages: list[Message]) -> None:
         dead: list[Dead] = []
@@ -187,6 +191,7 @@ class _Worker:
     def close(self) -> None:
         """Leave the group."""
         self._owned.clear()
+        self._watch.close()
         self._consumer.close()
         self._finisher.close()
 

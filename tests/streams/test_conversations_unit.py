@@ -15,8 +15,8 @@ from streams.batch import Stopped
 from streams.conversations.state import State, stored
 from streams.conversations.stored import canonical
 from streams.conversations.unit import MAX_EVENTS, MAX_UNREADABLE, Partition, Source, Step
-from streams.conversations.watch import Stall
 from streams.conversations.work import Work
+from streams.stall import Stall
 from tests.processors.conversation_events import (
     ORG,
     STREAM,
