@@ -9,12 +9,12 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
 
-from confluent_kafka import Message, Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from topics import catalogue
 from turnlog.config import Config
 from turnlog.errors import Unavailable
-from turnlog.kafka import producer_settings, read_all
+from turnlog.kafka import not_written, producer_settings, read_all
 
 logger = logging.getLogger(__name__)
 
@@ -112,9 +112,9 @@ class DeadLetters:
         self._producer.produce(topic, value, key, headers=headers, on_delivery=self._delivered)
         self._producer.poll(0)
 
-    def _delivered(self, error: object, message: Message) -> None:
-        if error is not None:
-            self._errors.append(str(error))
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if trouble := not_written(error, message):
+            self._errors.append(trouble)
 
 
 def dead_letters(config: Config, topics: Sequence[str] | None = None) -> Iterator[DeadLetter]:

@@ -13,7 +13,7 @@ from turnlog.config import Config
 from turnlog.errors import DecodeError, Unavailable
 from turnlog.events import Event, decode, key_of, record
 from turnlog.ids import event_id
-from turnlog.kafka import partition_of, partitions_of, producer_settings, read_all
+from turnlog.kafka import not_written, partition_of, partitions_of, producer_settings, read_all
 
 logger = logging.getLogger(__name__)
 
@@ -125,9 +125,9 @@ class Manifests:
             on_delivery=self._delivered,
         )
 
-    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
-        if error is not None:
-            self._errors.append(error.name())
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if trouble := not_written(error, message):
+            self._errors.append(trouble)
 
 
 def _body(name: str, kind: str, summary: PackSummary, part: OrgPart) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from turnlog.config import Config
 from turnlog.errors import Unavailable
 from turnlog.events.schema import versions
-from turnlog.kafka import producer_settings, read_all
+from turnlog.kafka import not_written, producer_settings, read_all
 
 TOPIC = "turnlog.schemas"
 FLUSH_S = 30.0
@@ -43,15 +43,15 @@ def publish(config: Config) -> int:
 
 
 def _produce(config: Config, texts: Mapping[str, str]) -> None:
-    failed: list[KafkaError] = []
+    failed: list[str] = []
 
-    def settle(error: KafkaError | None, _: Message) -> None:
-        if error is not None:
-            failed.append(error)
+    def settle(error: KafkaError | None, message: Message) -> None:
+        if trouble := not_written(error, message):
+            failed.append(trouble)
 
     producer = Producer(producer_settings(config))
     for mark, text in texts.items():
         producer.produce(TOPIC, text.encode(), mark.encode(), on_delivery=settle)
     if producer.flush(FLUSH_S) or failed:
-        reason = failed[0].name() if failed else f"silent for {FLUSH_S:.0f} s"
+        reason = failed[0] if failed else f"silent for {FLUSH_S:.0f} s"
         raise Unavailable(f"kafka did not take the schemas: {reason}")

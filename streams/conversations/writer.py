@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from confluent_kafka import KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from sinks.redis import connect
 from sinks.redis.conversations import Conversations
@@ -24,7 +24,7 @@ from streams.conversations.state import Pairs, stored
 from streams.conversations.unit import Step
 from turnlog.config import Config
 from turnlog.errors import Unavailable
-from turnlog.kafka import producer_settings
+from turnlog.kafka import not_written, producer_settings
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class Delivery:
     Attributes:
         open: how many are not acknowledged.
         last: the highest offset written to each partition.
-        errors: names of the errors of those that failed.
+        errors: what became of those that failed.
     """
 
     def __init__(self) -> None:
@@ -140,10 +140,10 @@ class Delivery:
         self.last: dict[int, int] = {}
         self.errors: list[str] = []
 
-    def report(self, error: Any, message: Message) -> None:
+    def report(self, error: KafkaError | None, message: Message) -> None:
         """Take one delivery report."""
-        if error is not None:
-            self.errors.append(error.name())
+        if trouble := not_written(error, message):
+            self.errors.append(trouble)
             return
         self.open -= 1
         partition, offset = message.partition(), message.offset()

@@ -9,12 +9,12 @@ or commits, so that `turnlog wait` would wait for them.
 
 from collections.abc import Iterable, Sequence
 
-from confluent_kafka import KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from turnlog.config import Config
 from turnlog.errors import Unavailable
 from turnlog.events import Record
-from turnlog.kafka import producer_settings, unavailable
+from turnlog.kafka import not_written, producer_settings, unavailable
 
 ACKNOWLEDGED_S = 30.0
 
@@ -67,9 +67,9 @@ class Appends:
         own = list(headers)
         self._producer.produce(topic, value, key, partition, headers=own, on_delivery=self._note)
 
-    def _note(self, error: object, message: Message) -> None:
-        if error is not None:
-            self._error = f"{message.topic()}: {error}"
+    def _note(self, error: KafkaError | None, message: Message) -> None:
+        if trouble := not_written(error, message):
+            self._error = f"{message.topic()}: {trouble}"
 
     def settle(self) -> None:
         """Wait until everything that was handed over is acknowledged.

@@ -284,7 +284,11 @@ class Ladder(KafkaTransport):
         """Keep what Kafka gave up on, if it was not written to the disk before."""
         if sent.kept:
             return
-        if isinstance(error, TooLarge) or type(sent) is _Resent:
+        if type(sent) is _Resent and not isinstance(error, TooLarge):
+            if not sent.future.done():
+                sent.future.set_exception(error)  # it is sent again, under the same number
+            return
+        if isinstance(error, TooLarge):
             super()._undelivered(sent, error)
             return
         try:

@@ -14,9 +14,10 @@ from typing import Any, Literal, NamedTuple, Protocol
 from confluent_kafka import KafkaError, KafkaException, Message, murmur2
 from confluent_kafka import Producer as KafkaClient
 
-from turnlog.errors import TooLarge, TurnlogError, Unavailable
+from turnlog.errors import InDoubt, TooLarge, TurnlogError, Unavailable
 from turnlog.events import Headers
 from turnlog.ids import new_id
+from turnlog.kafka import UNPROVEN
 from turnlog.passing import in_words
 from turnlog.producer import forks
 
@@ -444,14 +445,17 @@ class KafkaTransport:
         if error is not None:
             self._undelivered(sent, _refusal(error))
             return
+        offset = message.offset()
+        if offset is None:
+            # No proof: see `turnlog.kafka.not_written`.
+            self._undelivered(sent, InDoubt(f"Kafka: {UNPROVEN}"))
+            return
         sent.delivered = True
         lane = sent.lane
         if sent.seq >= 0:
             lane.acknowledged(sent.seq)
         if not sent.future.done():
-            offset = message.offset()
-            known = UNKNOWN_OFFSET if offset is None else offset
-            sent.future.set_result(Position(lane.topic, lane.partition, known))
+            sent.future.set_result(Position(lane.topic, lane.partition, offset))
 
     def _undelivered(self, sent: Sent, error: TurnlogError) -> None:
         if sent.seq >= 0:
