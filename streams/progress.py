@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaException,
     TopicPartition,
 )
@@ -66,11 +65,12 @@ class Group(NamedTuple):
 
 
 class Progress:
-    """Reads positions; one admin connection, no group membership."""
+    """Reads positions; a connection for topics and one a group, no group membership."""
 
     def __init__(self, config: Config) -> None:
         self._settings = client_settings(config)
         self._admin = AdminClient(self._settings)
+        self._groups: dict[str, Consumer] = {}
 
     def ends(self, topics: Iterable[str]) -> dict[Partition, int]:
         """Return the next offset of every partition as it is now (transactions included).
@@ -91,19 +91,31 @@ class Progress:
     def committed(self, view: Reader) -> dict[Partition, int]:
         """Return the next offset that the view will read, of the partitions it has committed.
 
+        Not by `AdminClient.list_consumer_group_offsets`: where a broker that came back answers that
+        it is not the coordinator, librdkafka 2.16 looks for the consumer of the admin client, which
+        has none, and the process is gone (SIGSEGV in `rd_kafka_cgrp_op`).
+
         Raises:
             Unavailable: Kafka does not answer.
         """
-        request = [ConsumerGroupTopicPartitions(view.group)]
-        futures = self._admin.list_consumer_group_offsets(
-            request, request_timeout=REQUEST_TIMEOUT_S
-        )
-        found = _result(futures[view.group]).topic_partitions
-        return {
-            (part.topic, part.partition): part.offset
-            for part in found
-            if part.topic in view.topics and part.offset >= 0
-        }
+        places = [TopicPartition(*part) for part in self._partitions(view.topics)]
+        if not places:
+            return {}
+        found = asked(lambda: self._committed(view.group, places), REQUEST_TIMEOUT_S)
+        return {(part.topic, part.partition): part.offset for part in found if part.offset >= 0}
+
+    def _committed(self, group: str, places: list[TopicPartition]) -> list[TopicPartition]:
+        found = self._asking(group).committed(places, timeout=REQUEST_TIMEOUT_S)
+        for place in found:
+            if place.error is not None:
+                raise KafkaException(place.error)
+        return found
+
+    def _asking(self, group: str) -> Consumer:
+        """Return a client that asks about a group and is no member of it."""
+        if group not in self._groups:
+            self._groups[group] = Consumer({**self._settings, "group.id": group, **_READ_ONLY})
+        return self._groups[group]
 
     def behind(self, view: Reader, ends: Offsets) -> dict[Partition, tuple[int, int]]:
         """Return `{partition: (position, end)}` where the view has not reached the given ends."""
@@ -174,13 +186,6 @@ def _first_ms(consumer: Consumer, partitions: int) -> dict[Partition, int]:
                 part = (cast(str, message.topic()), cast(int, message.partition()))
                 seen.setdefault(part, message.timestamp()[1])
     return seen
-
-
-def _result(future: "Future[Any]") -> Any:
-    try:
-        return _in_time(future)
-    except KafkaException as error:
-        raise Unavailable(f"Kafka does not answer: {_reason(error)}") from error
 
 
 def _in_time(future: "Future[Any]") -> Any:
