@@ -43,7 +43,7 @@ from streams.views import VIEWS
 from turnlog.config import Config
 from turnlog.errors import TurnlogError, Unavailable
 from turnlog.kafka import client_settings
-from turnlog.passing import asked, passes
+from turnlog.passing import asked, in_words, passes
 
 logger = logging.getLogger(__name__)
 
@@ -320,9 +320,9 @@ class _Loop:
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise Stopped(_gap(self._name, message))
         if passes(error):
-            logger.warning("%s: %s", self._name, error.name())
+            logger.warning("%s: %s", self._name, in_words(error))
             return False
-        raise Unavailable(f"Kafka failed: {error.name()}")
+        raise Unavailable(f"Kafka failed: {in_words(error)}")
 
     def _hold_back(self) -> None:
         """Both batches are full: wait for the write, but never longer than the group allows."""
@@ -386,7 +386,7 @@ class _Loop:
             if error is None and place.error is None and self._durable.get(part) == place.offset:
                 del self._durable[part]
         if error is not None:
-            logger.warning("%s: commit failed: %s", self._name, error.name())
+            logger.warning("%s: commit failed: %s", self._name, in_words(error))
         else:
             self._commit_at = 0.0
 
@@ -477,4 +477,4 @@ def _gap(name: str, message: Message) -> str:
 
 
 def _name(error: KafkaException) -> str:
-    return str(error.args[0].name()) if error.args else "unknown"
+    return in_words(error.args[0]) if error.args else "unknown"

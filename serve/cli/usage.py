@@ -1,6 +1,8 @@
 """`turnlog usage`: tokens and cost, by what you like."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -13,6 +15,9 @@ from turnlog.config import load
 from turnlog.errors import UsageError
 from turnlog.keeper_client import credential_of
 
+INSTANT = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%SZ"])
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 @click.command()
 @click.option("--org", required=True, help="Organisation.")
@@ -20,32 +25,60 @@ from turnlog.keeper_client import credential_of
     "--by", default="provider,model", show_default=True, help="Columns to group by, with commas."
 )
 @click.option("--project", help="Only usage of this project.")
+@click.option(
+    "--since", type=INSTANT, help="Only what took effect then or later: a UTC day or time."
+)
+@click.option("--until", type=INSTANT, help="Only what took effect before: a UTC day or time.")
 @click.option("--limit", type=click.IntRange(1), help="At most so many groups. [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="One object a line.")
-def usage(org: str, by: str, project: str | None, limit: int | None, as_json: bool) -> None:
-    """Sum up tokens and cost of an org.
+def usage(
+    org: str,
+    by: str,
+    project: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    r"""Sum up tokens and cost of an org.
 
     The costliest group comes first, of equal ones that with the most tokens. Counts hold what was
     measured or estimated. Runs whose usage is not known are counted under `unknown`, those whose
     tokens have no price under `unpriced`; neither adds a zero.
 
-    Example: turnlog usage --org local --by provider,model
+    \b
+    Examples:
+      turnlog usage --org local --by provider,model
+      turnlog usage --org local --by project --since 2026-11-01 --until 2026-12-01
     """
     columns = group_columns(by)
+    if since and until and since >= until:
+        raise UsageError("--since must lie before --until")
     config = load()
     credential_of(config, org)
     clickhouse = ensure_tables(config, USAGE)
-    found = usage_by(clickhouse, org, columns, project)
+    asked = partial(
+        usage_by, clickhouse, org, project=project, since_us=_us(since), until_us=_us(until)
+    )
+    found = asked(columns)
     if as_json:
         for row in islice(found, limit):
             json_line(row)
         return
     rows = list(found)
     # Asked for, not added up: a run that used two models is in two groups.
-    total = list(usage_by(clickhouse, org, (), project)) if len(rows) > 1 and is_terminal() else []
+    total = list(asked(())) if len(rows) > 1 and is_terminal() else []
     _print(rows[:limit], columns, total)
     if limit is not None and len(rows) > limit:
-        click.echo(f"and {len(rows) - limit} more: turnlog usage --org {org} --by {by}")
+        click.echo(f"and {len(rows) - limit} more: leave out --limit")
+
+
+def _us(instant: datetime | None) -> int | None:
+    """Return UTC microseconds."""
+    if instant is None:
+        return None
+    # Not by `timestamp()`: a float holds no microsecond of today exactly.
+    return (instant.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
 def group_columns(by: str) -> list[str]:

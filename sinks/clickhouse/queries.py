@@ -46,6 +46,8 @@ def usage_by(
     by: Sequence[str],
     project: str | None = None,
     table: Table = USAGE,
+    since_us: int | None = None,
+    until_us: int | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield the usage of an org by group, the costliest first, then that with the most tokens.
 
@@ -55,6 +57,8 @@ def usage_by(
         by: of GROUP_COLUMNS, in order; none: one sum over all.
         project: only this one.
         table: where the rows are.
+        since_us: only what took effect then or later, UTC microseconds.
+        until_us: only what took effect before.
 
     Yields:
         The group's columns; `runs`; each token class; `cost_nano_usd`, the sum of what has a price;
@@ -71,12 +75,19 @@ def usage_by(
         f"FROM {clickhouse.database}.{table.name} "
         "WHERE org = {org:String} AND type IN ('usage.recorded', 'usage.corrected') "
         + ("AND project = {project:String} " if project else "")
+        + (f"AND effective_at >= {_instant('since_us')} " if since_us is not None else "")
+        + (f"AND effective_at < {_instant('until_us')} " if until_us is not None else "")
         + (f"GROUP BY {', '.join(keys)} " if keys else "")
         + f"ORDER BY {', '.join(['cost DESC', f'{_TOKENS} DESC', *keys])}"
     )
-    parameters = {"org": org, **({"project": project} if project else {})}
+    given = {"project": project, "since_us": since_us, "until_us": until_us}
+    parameters = {"org": org, **{name: value for name, value in given.items() if value is not None}}
     for row in clickhouse.stream(sql, parameters):
         yield dict(zip([*names, *_SUMS], row, strict=True))
+
+
+def _instant(parameter: str) -> str:
+    return f"fromUnixTimestamp64Micro({{{parameter}:Int64}}, 'UTC')"
 
 
 def run_subjects(

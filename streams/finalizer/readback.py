@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from turnlog.config import Config
 from turnlog.errors import Unavailable
 from turnlog.kafka import ANSWER_S, SILENCE_S, reader_settings
-from turnlog.passing import asked, bounds, passes
+from turnlog.passing import asked, bounds, in_words, passes
 
 # Records in between are cheaper to read past than a new fetch: 1 µs each against a round trip.
 GAP = 2_000
@@ -111,7 +111,7 @@ def _is_end(message: Message, last: int) -> bool:
         return True
     if passes(error):
         return False
-    raise Unavailable(f"kafka does not answer: {error.name()}")
+    raise Unavailable(f"kafka does not answer: {in_words(error)}")
 
 
 def _spans(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -40,7 +40,7 @@ from streams.stall import LIMIT_S, Watch
 from turnlog.config import Config
 from turnlog.errors import Unavailable
 from turnlog.kafka import client_settings, unavailable
-from turnlog.passing import passes
+from turnlog.passing import in_words, passes
 
 logger = logging.getLogger(__name__)
 
@@ -236,6 +236,6 @@ def _is_record(message: Message) -> bool:
     if error is None or error.code() == KafkaError._PARTITION_EOF:
         return True
     if passes(error):
-        logger.warning("finalizer: %s", error.name())
+        logger.warning("finalizer: %s", in_words(error))
         return False
-    raise Unavailable(f"kafka failed: {error.name()}")
+    raise Unavailable(f"kafka failed: {in_words(error)}")

@@ -34,7 +34,7 @@ from turnlog.kafka import (
     unavailable,
 )
 from turnlog.keys.rows import Row
-from turnlog.passing import bounds
+from turnlog.passing import bounds, in_words
 
 logger = logging.getLogger(__name__)
 
@@ -196,7 +196,7 @@ class KeyPartition:
         if reason.code() in _FENCED:
             self._fenced = Fenced(f"partition {self.number} of {self._topic} has another keeper")
             return self._fenced
-        logger.warning("partition %d: a transaction failed: %s", self.number, reason.name())
+        logger.warning("partition %d: a transaction failed: %s", self.number, in_words(reason))
         return unavailable(error)
 
     def _count(self, topic: str) -> int:

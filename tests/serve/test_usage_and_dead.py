@@ -5,6 +5,7 @@ import json
 import sys
 import uuid
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import pytest
@@ -15,6 +16,8 @@ from serve.cli import main
 from serve.cli.usage import _honest, usd
 from serve.cli.views import _compared
 from serve.views import wait_for
+from sinks.clickhouse.client import ClickHouse
+from sinks.clickhouse.queries import usage_by
 from streams.conversations import HEADS_CHANGELOG
 from tests.serve.cli.terminal import at_terminal
 from tests.serve.runs_written import used, write_runs
@@ -93,6 +96,32 @@ def test_a_producer_takes_its_credential_file_as_text(stack: Config, org: str) -
             return tuple(producer.grant.projects(org))
 
     assert asyncio.run(grant()) == ("default",)
+
+
+def test_usage_of_a_time_begins_at_since_and_ends_before_until(
+    turnlog: Turnlog, stack: Config, org: str
+) -> None:
+    clickhouse = ClickHouse(stack)
+    instants = clickhouse.stream(
+        "SELECT DISTINCT toUnixTimestamp64Micro(effective_at) AS at FROM "
+        f"{clickhouse.database}.usage WHERE org = {{org:String}} ORDER BY at",
+        {"org": org},
+    )
+    first, *_, last = [int(at) for (at,) in instants]
+
+    def runs(since_us: int | None = None, until_us: int | None = None) -> int:
+        (row,) = usage_by(clickhouse, org, (), since_us=since_us, until_us=until_us)
+        return int(row["runs"])
+
+    assert runs(since_us=first, until_us=last + 1) == 3
+    assert runs(since_us=first + 1) == runs(until_us=last) == 2
+    assert runs(until_us=first) == runs(since_us=last + 1) == 0
+    day = datetime.fromtimestamp(last // 1_000_000, UTC).date()
+    ask = "usage", "--org", org, "--by", "provider", "--json"
+    assert len(turnlog(*ask, "--since", f"{day - timedelta(1)}").stdout.splitlines()) == 2
+    assert turnlog(*ask, "--since", f"{day + timedelta(1)}").stdout == ""
+    wrong = turnlog(*ask, "--since", f"{day}", "--until", f"{day}T00:00:00Z")
+    assert (wrong.returncode, "--since must lie before" in wrong.stderr) == (2, True)
 
 
 def test_usage_for_people_shows_dollars(turnlog: Turnlog, org: str) -> None:

@@ -339,14 +339,14 @@ def test_the_digest_of_tables_is_that_of_the_pure_fold() -> None:
 
 
 def test_records_that_wait_while_nothing_moves_are_a_stall() -> None:
-    stall = Stall(limit_s=10)
+    stall = Stall[int](limit_s=10)
     assert stall.stuck(0, {1: (5, 9), 2: (3, 3)}) == []
     assert stall.stuck(10, {1: (5, 9), 2: (3, 3)}) == []
     assert stall.stuck(11, {1: (5, 9), 2: (3, 3)}) == [1]
 
 
 def test_any_movement_and_an_end_that_is_reached_are_none() -> None:
-    stall = Stall(limit_s=10)
+    stall = Stall[int](limit_s=10)
     stall.stuck(0, {1: (5, 9), 2: (3, 7)})
     assert stall.stuck(11, {1: (5, 9), 2: (4, 7)}) == []
     assert stall.stuck(22, {1: (9, 9), 2: (7, 7)}) == []
@@ -355,7 +355,7 @@ def test_any_movement_and_an_end_that_is_reached_are_none() -> None:
 
 
 def test_a_time_in_which_nobody_looked_is_no_stall() -> None:
-    stall = Stall(limit_s=10)
+    stall = Stall[int](limit_s=10)
     stall.stuck(0, {0: (0, 1)})
     stall.rest()
     assert stall.stuck(600, {0: (0, 1)}) == []

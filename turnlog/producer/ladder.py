@@ -26,10 +26,11 @@ from turnlog.errors import DecodeError, SpoolFull, TooLarge, TurnlogError, Unava
 from turnlog.events import Headers, event_id_of, marked_may_repeat
 from turnlog.ids import new_id
 from turnlog.kafka import producer_settings
+from turnlog.passing import in_words
 from turnlog.producer.large import FRAME, Objects, frame_is_out, without
 from turnlog.producer.ledger import TOPIC as LEDGER
 from turnlog.producer.ledger import marks
-from turnlog.producer.outcomes import arrived, heard, in_doubt, refusing
+from turnlog.producer.outcomes import arrived, heard, in_doubt, lane_of, refusing
 from turnlog.producer.partitions import recalled, remember
 from turnlog.producer.transport import (
     METADATA_TIMEOUT_S,
@@ -299,7 +300,7 @@ class Ladder(KafkaTransport):
     def on_error(self, error: KafkaError) -> None:
         """Go on with new clients after a fatal error; what the old ones had goes to the disk."""
         if error.fatal():
-            logger.error("Kafka: %s; going on with a new client", error.name())
+            logger.error("Kafka: %s; going on with a new client", in_words(error))
             self._down = True
             self._loop.call_soon(self._renew)
 
@@ -476,12 +477,6 @@ class Ladder(KafkaTransport):
                 if not sent.future.done():
                     sent.future.set_exception(in_doubt(error))
         return lost
-
-
-def lane_of(topic: str) -> str:
-    """Return the lane of the spool in which a topic's records wait."""
-    name = topic.removeprefix("turnlog.")
-    return name if name in LANES else LANES[0]
 
 
 async def connected(config: Config) -> Ladder:

@@ -4,7 +4,13 @@ import asyncio
 
 from turnlog.errors import InDoubt, TooLarge, TurnlogError
 from turnlog.producer.transport import Position, Rung
-from turnlog.spool import CHUNKS
+from turnlog.spool import CHUNKS, LANES
+
+
+def lane_of(topic: str) -> str:
+    """Return the lane of the spool in which a topic's records wait."""
+    name = topic.removeprefix("turnlog.")
+    return name if name in LANES else LANES[0]
 
 
 def refusing(lane: str) -> Rung:
