@@ -73,9 +73,17 @@ _REJOINS = frozenset(
 # The names of librdkafka's own errors say little to who reads a message.
 _WORDS = {
     KafkaError._ALL_BROKERS_DOWN: "no broker can be reached",
+    KafkaError._DESTROY_BROKER: "the connection was given up",
+    KafkaError._MAX_POLL_EXCEEDED: "silent for longer than the group allows",
+    KafkaError._MSG_TIMED_OUT: "no acknowledgement in time",
+    KafkaError._PURGE_INFLIGHT: "given up at the end, and perhaps written",
+    KafkaError._PURGE_QUEUE: "given up at the end",
     KafkaError._RESOLVE: "the address has no host",
     KafkaError._TIMED_OUT: "no answer in time",
     KafkaError._TRANSPORT: "no connection",
+    KafkaError._UNKNOWN_PARTITION: "the partition is not known",
+    KafkaError._UNKNOWN_TOPIC: "the topic is not known",
+    KafkaError._WAIT_COORD: "the group has no coordinator yet",
 }
 # A topic that is not there should be seen: who reads it ends, and begins again until it is.
 _MISSING = frozenset((KafkaError.UNKNOWN_TOPIC_ID, KafkaError.UNKNOWN_TOPIC_OR_PART))
