@@ -409,6 +409,7 @@ class _Loop:
             place.offset = place.offset if place.offset >= 0 else OFFSET_BEGINNING
         consumer.incremental_assign(committed)
         self._owned |= {(place.topic, place.partition) for place in places}
+        self._watch.rest()  # what is stored already may have taken minutes to read
         self._paused = False
         logger.info("%s reads %s", self._name, _listed(places))
 

@@ -205,6 +205,7 @@ class _Worker:
             start = owned.start(place.topic)
             place.offset = OFFSET_BEGINNING if start is None else start
         consumer.incremental_assign(places)
+        self._watch.rest()  # checkpoints may have taken minutes to read
         logger.info("finalizer reads %s", " ".join(f"{p.topic}/{p.partition}" for p in places))
 
     def _own(self, number: int) -> Owned:

@@ -88,10 +88,10 @@ class Silent(Consumer):
 def test_a_client_that_falls_silent_ends_the_worker(
     stores: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "LIMIT_S", LIMIT_S)
     topic, name, sink = new_topic(stores), new_name(), Remembering()
     produce(stores, topic, [b"waits"])
     with monkeypatch.context() as silent:
+        silent.setattr(batch, "LIMIT_S", LIMIT_S)
         silent.setattr(batch, "Consumer", Silent)
         with running(stores, name, topic, sink) as loop:
             error = loop.end()
@@ -99,6 +99,24 @@ def test_a_client_that_falls_silent_ends_the_worker(
     with running(stores, name, topic, sink):
         wait_for(lambda: committed(stores, f"turnlog.{name}", topic) == 1)
     assert sink.values() == [b"waits"]
+
+
+def test_reading_what_is_stored_already_is_no_stall(
+    stores: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may take minutes, in which nothing can be committed."""
+    rested: list[bool] = []
+
+    class Resting(Watch):
+        def rest(self) -> None:
+            rested.append(bool(sink.recovered))
+            super().rest()
+
+    monkeypatch.setattr(batch, "Watch", Resting)
+    topic, name, sink = new_topic(stores), new_name(), Remembering()
+    with running(stores, name, topic, sink):
+        wait_for(lambda: rested)
+    assert rested == [True]
 
 
 def test_a_write_that_never_ends_ends_the_worker(
