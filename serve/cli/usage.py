@@ -40,16 +40,13 @@ def usage(
     limit: int | None,
     as_json: bool,
 ) -> None:
-    r"""Sum up tokens and cost of an org.
+    """Sum up tokens and cost of an org.
 
     The costliest group comes first, of equal ones that with the most tokens. Counts hold what was
     measured or estimated. Runs whose usage is not known are counted under `unknown`, those whose
     tokens have no price under `unpriced`; neither adds a zero.
 
-    \b
-    Examples:
-      turnlog usage --org local --by provider,model
-      turnlog usage --org local --by project --since 2026-11-01 --until 2026-12-01
+    Example: turnlog usage --org local --by model --since 2026-11-01 --until 2026-12-01
     """
     columns = group_columns(by)
     if since and until and since >= until:

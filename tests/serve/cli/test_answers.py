@@ -74,7 +74,7 @@ def test_usage_is_cut_after_the_costliest_and_says_how_to_see_the_rest(
     code, shown, _ = turnlog("usage", "--org", org, "--by", "model", "--limit", "2")
     assert code == 0
     assert [line.split()[0] for line in shown.splitlines()[1:3]] == [b"dear", b"more"]
-    assert shown.splitlines()[3] == f"and 2 more: turnlog usage --org {org} --by model".encode()
+    assert shown.splitlines()[3] == b"and 2 more: leave out --limit"
     listed = turnlog("usage", "--org", org, "--by", "model", "--limit", "1", "--json")[1]
     assert [json.loads(line)["model"] for line in listed.splitlines()] == ["dear"]
 
