@@ -26,9 +26,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 )
 @click.option("--project", help="Only usage of this project.")
 @click.option(
-    "--since", type=INSTANT, help="Only what took effect then or later: a UTC day or time."
+    "--since",
+    type=INSTANT,
+    metavar="TIME",
+    help="Only what took effect then or later, in UTC: 2026-11-30 or 2026-11-30T12:00:00Z.",
 )
-@click.option("--until", type=INSTANT, help="Only what took effect before: a UTC day or time.")
+@click.option("--until", type=INSTANT, metavar="TIME", help="Only what took effect before.")
 @click.option("--limit", type=click.IntRange(1), help="At most so many groups. [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="One object a line.")
 def usage(
