@@ -28,7 +28,7 @@ demo: setup ## start the stack, feed provider traffic through it, show every vie
 
 .PHONY: test
 test: setup ## every test, on a real stack of its own
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 15
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 15
 
 .PHONY: check
 check: .venv/.installed ## what CI checks besides the tests: format, lint, types, layers

@@ -16,7 +16,7 @@ from hypothesis import settings
 from local import stack as local_stack
 from turnlog.config import Config, load
 
-# From 240 down to 90 s each, with four of them at a time on two cores.
+# From 240 down to 90 s each, with several of them at a time on two cores.
 LONGEST = (
     "streams/test_finalizer.py",
     "test_kill.py",

@@ -30,7 +30,7 @@ from turnlog.events.schema import COMMON
 from turnlog.ids import event_id
 from turnlog.keys import DataKey, KeySource, Locator, open_content, seal_content
 from turnlog.keys.index import MAX_GEN
-from turnlog.producer.output import Chunk, Output
+from turnlog.producer.output import MAX_INDEX, Chunk, Output
 from turnlog.producer.usage import Spoke, given_usage, usage_body
 from turnlog.providers.usage import unknown
 
@@ -187,6 +187,8 @@ def _output(
 def _chunk(packed: Sequence[Any]) -> Chunk:
     chunk = Chunk(*packed)
     if tuple(map(type, chunk)) != (int, int, str, str, int, str, str):
+        raise TypeError("not a chunk")
+    if not (0 <= chunk.choice <= MAX_INDEX and abs(chunk.offset_us) < 1 << 63):
         raise TypeError("not a chunk")
     return chunk
 

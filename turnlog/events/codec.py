@@ -30,6 +30,7 @@ REFUSALS = (
     EOFError,
     LookupError,
     MemoryError,
+    RecursionError,
     TypeError,
     ValueError,
 )

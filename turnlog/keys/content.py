@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import msgpack
 import zstandard
 
-from turnlog.errors import FrameError, TooLarge
+from turnlog.errors import FrameError, TooLarge, UsageError
 
 # A frame that inflates over this is refused, whatever its header says of its size.
 MAX_CONTENT_BYTES = 64 << 20
@@ -46,16 +46,30 @@ def pack(content: Mapping[str, Any]) -> bytes:
 
     The same content gives the same bytes. A lone surrogate, which JSON of a provider may bring,
     is kept as it is.
+
+    Raises:
+        UsageError: a value that msgpack does not know, a key that is no text, an integer of more
+            than 64 bits, or maps and lists in each other over 500 deep.
     """
-    return pack_ordered(_sorted(content))
+    try:
+        return pack_ordered(_sorted(content))
+    except (TypeError, RecursionError):
+        raise _unfit() from None
 
 
 def pack_ordered(content: Mapping[str, Any]) -> bytes:
     """Do as `pack` for a map whose keys are in order already, at every depth."""
-    packed: bytes = _codecs.packer.pack(content)
+    try:
+        packed: bytes = _codecs.packer.pack(content)
+    except (OverflowError, TypeError, ValueError):
+        raise _unfit() from None  # its text may quote the value
     if len(packed) > _KEPT_BUFFER_BYTES:
         _codecs.packer = _packer()
     return packed
+
+
+def _unfit() -> UsageError:
+    return UsageError("the content holds what msgpack cannot")
 
 
 def _sorted(value: Any) -> Any:
@@ -64,7 +78,10 @@ def _sorted(value: Any) -> Any:
     if kind in _SCALARS:
         return value
     if kind is dict or isinstance(value, Mapping):
-        return {key: _sorted(value[key]) for key in sorted(value)}
+        keys = sorted(value)
+        if keys and type(keys[0]) is not str:  # the others are of its kind, or do not sort
+            raise _unfit()
+        return {key: _sorted(value[key]) for key in keys}
     if isinstance(value, list | tuple) and _may_hold_maps(value):
         return [_sorted(item) for item in value]
     return value

@@ -98,6 +98,7 @@ class Producer:
         producer = cls.over(grant, transport or await connected(config))
         renewing = partial(fetch_grant, config, held)
         ticker = asyncio.create_task(producer._tick_forever(renewing), name="turnlog-ticker")
+        ticker.add_done_callback(_tell_of_the_end)
         try:
             yield producer
         finally:
@@ -236,6 +237,12 @@ class Producer:
         left = await self._writer.transport.close(rest_s)
         if left:
             raise Unavailable(f"{left} records are neither in Kafka nor on the disk")
+
+
+def _tell_of_the_end(ticker: asyncio.Task[None]) -> None:
+    """Say that nothing seals chunks and shows signs of life any more; nothing may end it."""
+    if not ticker.cancelled() and (error := ticker.exception()) is not None:
+        logger.critical("the ticker of a producer ended: %s; open another", type(error).__name__)
 
 
 async def _interrupted(run: Run) -> None:

@@ -1,10 +1,12 @@
 """What the end of a run says: the terminal event's fields and content, and what was used."""
 
 import time
+import traceback
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from turnlog.errors import UsageError
 from turnlog.ids import shaped
 from turnlog.producer.fields import Began, Content, as_bytes
 from turnlog.producer.usage import given_usage, read_response, usage_body
@@ -67,6 +69,31 @@ def read_ending(
     if exchange is not None and exchange.choices:
         content["output"] = [_choice(choice) for choice in exchange.choices]
     return Ending(status, body, content, usage_body(counted, began.spoke, body["model"]))
+
+
+def code_of(http_status: int) -> str:
+    """Return the error code of a status of HTTP.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not isinstance(http_status, int):
+        raise UsageError("http_status is a whole number")
+    return f"http_{http_status}" if http_status >= 400 else "provider_error"
+
+
+def text_of(error: str | BaseException) -> str:
+    """Return what an error says, with the name of its class; content.
+
+    Raises:
+        UsageError: it is neither text nor an exception.
+    """
+    if isinstance(error, str):
+        return error
+    if not isinstance(error, BaseException):
+        raise UsageError("error is text or an exception")
+    # An exception whose own text fails must not cost the run its end: this copes with it.
+    return "".join(traceback.format_exception_only(error)).strip()
 
 
 def _said(exchange: Exchange) -> dict[str, str]:

@@ -233,7 +233,7 @@ def _json(value: Mapping[str, Any], field: str) -> bytes:
         pass
     try:  # orjson refuses lone surrogates and integers over 64 bits
         return json.dumps(dict(value), separators=(",", ":")).encode()
-    except (TypeError, ValueError):
+    except (RecursionError, TypeError, ValueError):
         raise UsageError(f"{field} holds what JSON cannot") from None
 
 

@@ -3,8 +3,11 @@
 Pure: no clock, no client. Times are microseconds since the run began.
 """
 
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from turnlog.errors import UsageError
 
 # A chunk batch is sealed at this size (DESIGN.md law 2).
 BATCH_BYTES = 16 * 1024
@@ -12,6 +15,8 @@ BATCH_BYTES = 16 * 1024
 # far below the limit of 786,432 bytes.
 PIECE_CHARS = 128 * 1024
 KINDS = ("text", "reasoning", "refusal", "tool_call")
+MAX_INDEX = (1 << 31) - 1
+"""Of choices and of tool calls."""
 
 
 class Chunk(NamedTuple):
@@ -30,6 +35,26 @@ class Chunk(NamedTuple):
     name: str = ""
 
 
+def check_chunk(text: str, choice: int, kind: str, call: int, id: str, name: str) -> None:
+    """Make sure that a chunk is one: of the types and kinds of `Chunk`, indices not below 0.
+
+    Raises:
+        UsageError: it is not; the message names types, because what was given may be content.
+    """
+    if type(text) is not str or kind not in KINDS or not _is_index(choice):
+        got = ", ".join(type(value).__name__ for value in (text, choice, kind))
+        what = f"choice is a whole number from 0 to {MAX_INDEX}, kind one of {', '.join(KINDS)}"
+        raise UsageError(f"a chunk is str, {what}; got {got}")
+    if kind == "tool_call" and not _is_index(call):
+        raise UsageError(f"call is a whole number from 0 to {MAX_INDEX}")
+    if kind == "tool_call" and not type(id) is type(name) is str:
+        raise UsageError("id and name of a tool call are str")
+
+
+def _is_index(value: int) -> bool:
+    return type(value) is int and 0 <= value <= MAX_INDEX
+
+
 class Batch(NamedTuple):
     """One `chunk.batch` event before it is sealed."""
 
@@ -45,7 +70,9 @@ class Output:
         self.chunks = 0
         self._choices: dict[int, dict[str, list[str]]] = {}
         self._calls: dict[tuple[int, int], dict[str, Any]] = {}
-        self._timeline: list[list[int]] = []
+        # Three numbers a chunk: as a list of lists it took 180 bytes instead of 24, and was what
+        # Python's collector spent its time on.
+        self._timeline = array("q")
 
     def batches(self, chunks: Sequence[Chunk]) -> Iterator[Batch]:
         """Take chunks in and yield them as batches of at most about `PIECE_CHARS` characters.
@@ -78,7 +105,7 @@ class Output:
         return Batch(body, {"chunks": [_packed(chunk) for chunk in group]})
 
     def _add(self, chunk: Chunk) -> None:
-        self._timeline.append([chunk.offset_us, chunk.choice, self.chars])
+        self._timeline.extend((chunk.offset_us, chunk.choice, self.chars))
         self.chars += len(chunk.text)
         if chunk.kind == "tool_call":
             call = self._calls.setdefault(
@@ -95,14 +122,16 @@ class Output:
         """Forget the texts, where they are too much for one frame; the counts stay."""
         self._choices.clear()
         self._calls.clear()
-        self._timeline.clear()
+        del self._timeline[:]
 
     def content(self) -> dict[str, Any]:
         """Return `output` and `timeline` of the terminal event's frame; nothing where empty."""
         if not self._timeline:
             return {}
         output = [self._choice(index, parts) for index, parts in sorted(self._choices.items())]
-        return {"output": output, "timeline": self._timeline}
+        numbers = iter(self._timeline)
+        timeline = [list(entry) for entry in zip(numbers, numbers, numbers, strict=True)]
+        return {"output": output, "timeline": timeline}
 
     def _choice(self, index: int, parts: Mapping[str, list[str]]) -> dict[str, Any]:
         choice: dict[str, Any] = {"index": index}

@@ -10,11 +10,11 @@ from typing import Any, Self
 
 from turnlog.errors import SpoolFull, TooLarge, TurnlogError, UsageError
 from turnlog.keys import Locator
-from turnlog.producer.ending import Ending, read_ending
+from turnlog.producer.ending import Ending, code_of, read_ending, text_of
 from turnlog.producer.fields import Began, Content
 from turnlog.producer.heard import trouble_of, unheard, warn_if_lost
 from turnlog.producer.large import is_large
-from turnlog.producer.output import BATCH_BYTES, KINDS, Chunk, Output, ranges
+from turnlog.producer.output import BATCH_BYTES, Chunk, Output, check_chunk, ranges
 from turnlog.producer.run_events import RunEvents
 from turnlog.producer.transport import Position
 from turnlog.producer.turns import answer_turn, input_turn
@@ -211,7 +211,7 @@ class Run:
 
         Args:
             text: the piece; for a tool call, of its arguments.
-            choice: index of the choice.
+            choice: index of the choice, from 0.
             kind: `text`, `reasoning`, `refusal` or `tool_call`.
             call: which tool call of the choice.
             id: the tool call's id, in its first piece.
@@ -219,14 +219,13 @@ class Run:
             at_ns: when it was shown, by `time.perf_counter_ns`; now when left out.
 
         Raises:
-            UsageError: a wrong type or kind, or the run is not open.
+            UsageError: a wrong type, kind or index, or the run is not open.
         """
         if not self._open:
             raise self._not_open("it takes no chunk")
-        if type(text) is not str or kind not in KINDS or type(choice) is not int:
-            what = f"{type(text).__name__} of kind {kind!r}, choice {choice!r}"
-            raise UsageError(f"a chunk is str of a kind of {', '.join(KINDS)}; got {what}")
-        now_ns = at_ns or time.perf_counter_ns()
+        if type(text) is not str or kind != "text" or type(choice) is not int or choice:
+            check_chunk(text, choice, kind, call, id, name)
+        now_ns = self._when(at_ns) if at_ns else time.perf_counter_ns()
         self._pending.append((now_ns, choice, kind, text, call, id, name))
         # Four bytes a character at most; isascii() is a flag that the string carries.
         self._pending_bytes += len(text) if text.isascii() else 4 * len(text)
@@ -243,7 +242,13 @@ class Run:
         if not self._open:
             raise self._not_open("it shows nothing")
         if self._ttft_us is None:
-            self._start(max(at_ns, self._began_ns))
+            self._start(self._when(at_ns))
+
+    def _when(self, at_ns: int) -> int:
+        """Return a time that lies in the run; a later one would keep its batch waiting."""
+        if type(at_ns) is not int:
+            raise UsageError("at_ns is a whole number, of time.perf_counter_ns")
+        return max(self._began_ns, min(at_ns, time.perf_counter_ns()))
 
     def tick(self, now_ns: int) -> None:
         """Seal chunks that are due and show a sign of life. Called by the producer's ticker."""
@@ -350,10 +355,9 @@ class Run:
             usage: see `complete`.
             model: see `complete`.
         """
-        code = error_code or (f"http_{http_status}" if http_status >= 400 else "provider_error")
+        code = error_code or code_of(http_status)
         own = {"error_code": code, "model": model, "http_status": http_status}
-        text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-        return await self._end("failed", own, response, usage, text)
+        return await self._end("failed", own, response, usage, text_of(error))
 
     async def cancel(
         self, *, response: Content | None = None, usage: Mapping[str, Any] | None = None

@@ -109,6 +109,7 @@ class Writer:
             UsageError: a shared field does not fit, or content is nobody's.
             Erased: the key of the content was destroyed.
         """
+        _check_types(type, body, subject, locator)
         shared = {name: value for name, value in body.items() if name in _SHARED}
         own = {name: value for name, value in body.items() if name not in _SHARED}
         if locator is not None:
@@ -263,12 +264,28 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
+def _check_types(type: Any, body: Any, subject: Any, locator: Any) -> None:
+    if not isinstance(type, str) or not isinstance(body, Mapping):
+        raise UsageError("an event has a type, str, and a body, a mapping")
+    if not isinstance(subject, Subject | None) or not isinstance(locator, Locator | None):
+        raise UsageError("content is of a Subject, under a Locator")
+
+
 def natural_event_id(type: str, body: Body) -> bytes:
     """Return the identity of a run's event: natural id `epoch/seq` (DESIGN.md section 3).
 
     Raises:
         UsageError: the event is not a run's, so its writer must say what makes it one of its kind.
     """
-    if not body.get("run") or not body.get("writer_epoch"):
-        raise UsageError(f"{type} needs event_id: it has no writer epoch and seq of its own")
-    return event_id(body["org"], body["run"], type, f"{body['writer_epoch']}/{body.get('seq', 0)}")
+    org, run = body.get("org"), body.get("run")
+    epoch, seq = body.get("writer_epoch"), body.get("seq", 0)
+    if not run or not epoch:
+        raise UsageError(f"{type[:64]!r} needs event_id: it has no writer epoch and seq of its own")
+    if not (isinstance(org, str) and isinstance(run, str)):
+        raise UsageError(f"{type[:64]!r}: org and run are text")
+    if not (isinstance(epoch, int) and isinstance(seq, int)):
+        raise UsageError(f"{type[:64]!r}: writer_epoch and seq are whole numbers")
+    try:
+        return event_id(org, run, type, f"{epoch}/{seq}")
+    except UnicodeEncodeError:
+        raise UsageError(f"{type[:64]!r}: its type, org or run is not Unicode text") from None

@@ -14,6 +14,7 @@ from turnlog import Producer
 from turnlog.config import Config
 from turnlog.errors import TooLarge, UsageError
 from turnlog.keeper_client import create, credential_of
+from turnlog.keys import Subject
 
 STACK_ORG = "producer-bad"
 
@@ -56,8 +57,8 @@ async def test_wrong_fields_of_a_run_are_named(fields: dict[str, Any], said: str
 
 @pytest.mark.parametrize(
     "chunk",
-    [(b"bytes",), (None,), ("text", "0"), ("text", 0, "video")],
-    ids=["bytes", "none", "choice", "kind"],
+    [(b"bytes",), (None,), ("text", "0"), ("text", 0, "video"), ("text", -1), ("text", 2**31)],
+    ids=["bytes", "none", "choice", "kind", "below", "above"],
 )
 async def test_a_chunk_of_a_wrong_type_is_refused_and_the_run_goes_on(chunk: Any) -> None:
     async with producer_in_memory() as opened, opened.producer.run(org=ORG) as run:
@@ -67,6 +68,61 @@ async def test_a_chunk_of_a_wrong_type_is_refused_and_the_run_goes_on(chunk: Any
         run.chunk("fore")
         await run.complete()
         assert opened.transport.of("run.completed")[0]["output_chars"] == 6
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"call": object()}, "call is a whole number"),
+        ({"call": True}, "call is a whole number"),
+        ({"call": 2**64}, "call is a whole number"),
+        ({"call": -1}, "call is a whole number"),
+        ({"id": 7}, "id and name of a tool call are str"),
+        ({"name": b"f"}, "id and name of a tool call are str"),
+        ({"at_ns": "now"}, "at_ns is a whole number"),
+        ({"at_ns": 1.5}, "at_ns is a whole number"),
+    ],
+)
+async def test_a_wrong_delta_of_a_tool_call_costs_no_neighbour_its_chunks(
+    more: dict[str, Any], said: str
+) -> None:
+    async with producer_in_memory() as opened, opened.producer.run(org=ORG) as run:
+        async with opened.producer.run(org=ORG) as other:
+            with pytest.raises(UsageError, match=said):
+                run.chunk("{}", 0, "tool_call", **more)
+            other.chunk("whole")
+            await opened.producer.tick()
+            await other.complete()
+        run.chunk("goes on")
+        await run.complete()
+        ends = opened.transport.of("run.completed")
+        assert [end["output_chars"] for end in ends] == [5, 7]
+
+
+@pytest.mark.parametrize("at_ns", [-(2**70), -1, 2**70], ids=["long ago", "before", "to come"])
+async def test_a_chunk_of_another_time_is_one_of_the_run(at_ns: int) -> None:
+    async with producer_in_memory() as opened, opened.producer.run(org=ORG) as run:
+        run.chunk("ab", at_ns=at_ns)
+        run.tick(later_ns(1))
+        [started] = opened.transport.of("run.started")
+        assert 0 <= started["ttft_us"] < 60e6
+        assert len(opened.transport.of("chunk.batch")) == 1
+        await run.complete()
+
+
+@pytest.mark.parametrize(
+    "value", [2**70, object(), {1: "a"}, {"a": {2, 3}}], ids=["int", "object", "key", "set"]
+)
+async def test_content_that_no_frame_holds_is_refused_before_it_is_numbered(value: Any) -> None:
+    async with producer_in_memory() as opened:
+        async with opened.producer.run(org=ORG) as run:
+            locator = run.key_locator
+            subject = Subject(ORG, "", "", run.run, "o")
+            body = {"org": ORG, "run": run.run, "writer_epoch": 1, "seq": 99}
+            with pytest.raises(UsageError, match="what msgpack cannot"):
+                opened.producer.append("run.created", body, {"a": value}, subject, locator)
+            await run.complete()
+        await neighbour(opened)
 
 
 async def test_nothing_follows_the_end_of_a_run() -> None:
