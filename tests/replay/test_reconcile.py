@@ -144,15 +144,6 @@ def test_a_mark_of_a_topic_that_holds_no_events_says_nothing(damaged: Config) ->
     assert report.numbers.sent == 18
 
 
-def test_a_mark_of_a_partition_that_is_not_there_is_a_gap(damaged: Config) -> None:
-    org = new_org("nowhere")
-    create(damaged, org)
-    write(damaged, [usage(org, 0), mark(org, 999, 2)])
-    report = reconciled(damaged, org)
-    assert not report.ok
-    assert {hole.lane.partition for hole in report.numbers.holes} == {999}
-
-
 def test_an_event_twice_in_the_log_is_listed_and_harmless(damaged: Config) -> None:
     org = new_org("dup")
     create(damaged, org)
