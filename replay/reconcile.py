@@ -31,11 +31,10 @@ from streams.progress import Offsets, Progress
 from streams.views import ARCHIVED
 from turnlog.config import Config
 from turnlog.errors import DecodeError
-from turnlog.events import TYPES, decode
+from turnlog.events import decode
 from turnlog.kafka import read_all
 
 LEDGER = "turnlog.ledger"
-TOPICS = frozenset(kind.topic for kind in TYPES.values())
 STREAMS = ("turnlog.runs", "turnlog.run-chunks", "turnlog.turns", "turnlog.usage")
 # About 3 MB of Python objects, and one query of each view.
 BLOCK_RECORDS = 20_000
@@ -144,8 +143,7 @@ def read_marks(config: Config) -> dict[Lane, Mark]:
             mark = Mark(body["acked_seq"], body["closed"], body["occurred_at_us"], refused)
         except (DecodeError, KeyError):
             continue  # no mark: it says nothing of any lane
-        if lane.topic in TOPICS:  # else no producer's: they write no other topics
-            marks[lane] = mark
+        marks[lane] = mark
     return marks
 
 

@@ -134,16 +134,6 @@ def test_a_number_that_was_acknowledged_and_is_not_there_is_a_gap(damaged: Confi
     assert (report.numbers.sent, report.numbers.in_log) == (5, 4)
 
 
-def test_a_mark_of_a_topic_that_holds_no_events_says_nothing(damaged: Config) -> None:
-    org = new_org("foreign")
-    write_runs(damaged, org, RUNS)
-    kind, body = mark(org, 0, 7)
-    write(damaged, [(kind, body | {"topic": "somebody.elses"})])
-    report = reconciled(damaged, org)
-    assert report.ok
-    assert report.numbers.sent == 18
-
-
 def test_an_event_twice_in_the_log_is_listed_and_harmless(damaged: Config) -> None:
     org = new_org("dup")
     create(damaged, org)
