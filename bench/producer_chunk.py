@@ -6,13 +6,16 @@ timers is measured beside it. Runs end and begin all the time, as those of a gat
 """
 
 import asyncio
+import math
 import os
 import signal
 import sys
+import threading
 import time
 from array import array
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import psutil
@@ -52,6 +55,8 @@ class Line(NamedTuple):
         chunk_p99_us: 99 of 100.
         chunk_p999_us: 999 of 1,000.
         loop_lag_p99_ms: how late timers were.
+        core_wait_share: of the case's time, how long the loop's thread could have run and had no
+            core, because others had them; None where the kernel does not say.
         rss_mb: memory of this process at the end of the case.
         accepted: calls that wait for an answer and were made: runs begun and ended.
         acknowledged: such calls that were answered, by Kafka or by the disk.
@@ -64,6 +69,7 @@ class Line(NamedTuple):
     chunk_p99_us: float
     chunk_p999_us: float
     loop_lag_p99_ms: float
+    core_wait_share: float | None
     rss_mb: float
     accepted: int
     acknowledged: int
@@ -184,8 +190,10 @@ async def measure(
 async def _case(config: Config, load: Load, case: Case, seconds: float, size: int) -> Line:
     load.take()
     async with _kafka(config, case):
+        began_s, waited_s = time.perf_counter(), _waited_s()
         await asyncio.sleep(seconds)
         tally = load.take()
+        share = (_waited_s() - waited_s) / (time.perf_counter() - began_s)
     if case == "stopped":
         await asyncio.sleep(SETTLE_S)
     rss_mb = round(psutil.Process().memory_info().rss / 1e6, 1)
@@ -198,6 +206,7 @@ async def _case(config: Config, load: Load, case: Case, seconds: float, size: in
         chunk_p99_us=round(_quantile(chunk_ns, 0.99) / 1000, 2),
         chunk_p999_us=round(_quantile(chunk_ns, 0.999) / 1000, 2),
         loop_lag_p99_ms=round(_quantile(lag_ns, 0.99) / 1e6, 2),
+        core_wait_share=None if math.isnan(share) else round(share, 3),
         rss_mb=rss_mb,
         accepted=tally.accepted,
         acknowledged=tally.acknowledged,
@@ -249,6 +258,15 @@ def kafka_pid(config: Config) -> int:
         if part.name == "kafka" and part.pid is not None:
             return part.pid
     raise Unavailable("Kafka does not run")
+
+
+def _waited_s() -> float:
+    """Return how long this thread has waited for a core (proc(5), `schedstat`)."""
+    try:
+        said = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_text()
+    except OSError:
+        return math.nan
+    return int(said.split()[1]) / 1e9
 
 
 def _quantile(ordered: Sequence[int], share: float) -> int:

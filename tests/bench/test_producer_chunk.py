@@ -12,4 +12,5 @@ async def test_each_case_is_measured_and_kafka_runs_afterwards() -> None:
         assert {part.state for part in status(config) if part.name == "kafka"} == {"running"}
     assert [line.case for line in lines] == list(CASES)
     assert all(0 < line.chunk_p50_us <= line.chunk_p99_us <= line.chunk_p999_us for line in lines)
+    assert all(line.core_wait_share is None or 0 <= line.core_wait_share <= 1 for line in lines)
     assert sum(line.acknowledged for line in lines) > 0

@@ -236,8 +236,9 @@ class Lane:
         freed = 0
         for segment in [s for s in self._segments if not s.left]:
             segment.close()
-            self._segments.remove(segment)
+            # Where it fails the file stays in the list: the next call tries again.
             segment.path.unlink(missing_ok=True)
+            self._segments.remove(segment)
             freed += segment.size
         return freed
 
