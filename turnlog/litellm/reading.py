@@ -5,6 +5,7 @@ and the response object as JSON.
 """
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from turnlog.producer.ending import text_of
 from turnlog.producer.usage import Spoke, source_of
 from turnlog.providers import Exchange, Usage, understand
 from turnlog.providers.json_text import number_leaves
@@ -26,6 +28,8 @@ from turnlog.providers.usage import (
     provider_id,
 )
 from turnlog.providers.usage import unknown as unknown_usage
+
+logger = logging.getLogger(__name__)
 
 # What a request to a model may say. Everything else that LiteLLM's calls take (keys, addresses,
 # headers, metadata of the proxy) is left out: an allow-list cannot miss the next secret.
@@ -176,11 +180,19 @@ def answered(response: Any) -> bytes:
 
 
 def _packed(value: Any) -> bytes:
-    """Return JSON; halves of characters, which a provider may send, are kept as escapes."""
+    """Return JSON; halves of characters, which a provider may send, are kept as escapes.
+
+    Nothing, where it holds itself or is too deep: no provider was sent that.
+    """
     try:
         return orjson.dumps(_as_json(value), default=_as_json)
     except TypeError:
+        pass
+    try:
         return json.dumps(_as_json(value), default=_as_json, separators=(",", ":")).encode()
+    except (RecursionError, TypeError, ValueError):
+        logger.warning("a body that JSON cannot hold is not kept (%s)", type(value).__name__)
+        return b""
 
 
 def understood(
@@ -332,4 +344,6 @@ def failed_with(error: Any) -> tuple[str, int]:
     status = getattr(error, "status_code", 0)
     if not isinstance(status, int) or not 100 <= status <= 599:
         status = 0
-    return f"{type(error).__name__}: {error}" if error is not None else "", status
+    if not isinstance(error, BaseException):
+        return "" if error is None else type(error).__name__, status
+    return text_of(error), status

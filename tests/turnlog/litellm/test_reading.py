@@ -13,7 +13,7 @@ from turnlog import SyncProducer
 from turnlog.errors import Unavailable
 from turnlog.litellm.calls import Answer, Calls
 from turnlog.litellm.hooks import Hooks
-from turnlog.litellm.reading import Asked, answered, asked, understood
+from turnlog.litellm.reading import Asked, answered, asked, failed_with, understood
 from turnlog.providers import Usage
 from turnlog.recording import COUNTS
 
@@ -39,6 +39,42 @@ def usage(block: Any, given: Asked | None = None, standard: Any = None, **more: 
 
 def counts(found: Usage) -> dict[str, int]:
     return {name: count for name, count in found.classes.items() if count}
+
+
+def deep() -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(1500):
+        value = {"a": value}
+    return value
+
+
+def in_itself() -> list[Any]:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+@pytest.mark.parametrize("value", [deep(), in_itself()], ids=["deep", "in itself"])
+def test_what_json_cannot_hold_is_left_out_and_said(
+    value: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert asked(call(messages=value)).request == b""
+    assert answered({"choices": value}) == b""
+    said = {record.getMessage() for record in caplog.records}
+    assert said == {"a body that JSON cannot hold is not kept (dict)"}
+
+
+def test_an_error_that_cannot_be_printed_has_its_class_and_status() -> None:
+    class Failed(Exception):
+        status_code = 529
+
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    text, status = failed_with(Failed())
+    assert "Failed" in text
+    assert status == 529
+    assert failed_with(None) == ("", 0)
 
 
 def test_cached_tokens_lie_within_the_prompts() -> None:
