@@ -26,7 +26,7 @@ class Life(NamedTuple):
         began_us: when it began, UTC microseconds.
         status: running, or how it ended.
         created: digest of what its client asked for when creating it, 16 bytes.
-        ended: digest of the call that ended it; empty while it runs.
+        ended: digest of the call that ended it; of a running one, of the call that may have.
         position: `topic/partition/offset` of its last accepted event.
         begun: its key locator, user, conversation and turn.
         common: fields that all its events share.

@@ -10,13 +10,13 @@ from weakref import WeakValueDictionary
 from serve.appending.known import Begun, KnownRuns
 from serve.appending.reserving import Reservation
 from serve.appending.seen import Patient, Seen
+from serve.doors.before import Before, ended_before, shown_before
 from serve.doors.held import Held, HeldRuns
 from serve.doors.life import RUNNING, Life, Lives
 from serve.doors.problem import Problem
 from serve.doors.route import Caller
 from serve.doors.run_fields import Asked, digest
 from serve.doors.server import Server
-from serve.doors.shown_before import shown_before
 from turnlog.errors import NotFound, TooLarge, Unavailable, UsageError
 from turnlog.ids import event_id, is_id
 from turnlog.producer import Position, Producer
@@ -202,12 +202,36 @@ class RunBook:
             return NotFound("run: not found")
         return Unavailable("whether there is such a run is not known now")
 
-    async def _take_over(self, org: str, run: str, life: Life) -> Held:
+    async def _take_over(self, org: str, run: str, life: Life) -> Held | Life:
         async with self._lock(org, run):
             held = self._held.get(org, run)
-            return held or await self._taken_over(org, life)
+            if held is not None:
+                return held
+            before = await self._before(life)
+            if before.whole:
+                life = life._replace(status=before.status, position=before.position)
+                await self._lives.write(org, run, life)
+                return life
+            return await self._taken_over(org, life, before.counted)
 
-    async def _taken_over(self, org: str, life: Life) -> Held:
+    async def _before(self, life: Life) -> Before:
+        """Return how far a run's end has come: its holder may have died before it could answer.
+
+        Raises:
+            Unavailable: it had begun to end the run, and how far cannot be told now.
+        """
+        state = self._producers.state
+        behind = state is not None and any(state.spool_events.get(lane) for lane in _OF_ENDS)
+        try:
+            if not behind:
+                return await asyncio.to_thread(ended_before, self._config, life)
+        except Unavailable:
+            pass
+        if life.ended:
+            raise Unavailable("whether the run has ended is not known now")
+        return Before()
+
+    async def _taken_over(self, org: str, life: Life, counted: bool) -> Held:
         """Go on under the next epoch; the first such claim in the log owns the run."""
         self._held.require_room()
         producer = await self._producers.of(org)
@@ -216,15 +240,20 @@ class RunBook:
         again = Began(common, life.describes, {}, {}, spoke, None, "user", life.begun.locator)
         shown = await asyncio.to_thread(shown_before, self._config, producer.grant, life)
         run = Run(producer.writer, again, self._held.opened)
-        await run.take_over(life.producer_id, life.began_us, shown)
+        await run.take_over(life.producer_id, life.began_us, shown, counted=counted)
         life = life._replace(
             holder=self._held.holder,
             producer_id=producer.producer_id,
             epoch=life.epoch + 1,
+            ended=b"",
             position=_place(run.position),
         )
         await self._lives.write(org, run.run, life)
-        return await self._held.hold(org, producer, run, life)
+        held = await self._held.hold(org, producer, run, life)
+        if shown is not None:
+            # What was lost with the other process begins there: its client is told by `first`.
+            held.noted, held.output_bytes = shown.pieces, shown.chars
+        return held
 
     # Ending.
 
@@ -255,6 +284,8 @@ class RunBook:
     async def _end(
         self, org: str, held: Held, how: str, said: Mapping[str, Any], call: bytes
     ) -> Ended:
+        # Who finds the run without a holder knows by this that it may have ended.
+        await self._lives.write(org, held.run.run, held.life._replace(ended=call))
         try:
             position = await getattr(held.run, how)(**said)
         except (UsageError, TooLarge):
@@ -270,6 +301,8 @@ class RunBook:
         return Ended(status, held.life.position, again=False)
 
 
+# Lanes of the spool in which the end of a run that was adopted may wait.
+_OF_ENDS = ("runs", "usage")
 STATUS = {"complete": "completed", "fail": "failed", "cancel": "cancelled"}
 _ELSEWHERE = (
     "another process of this server holds the run: send all calls of one run to the same one, "

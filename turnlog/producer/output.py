@@ -5,6 +5,7 @@ Pure: no clock, no client. Times are microseconds since the run began.
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from turnlog.errors import UsageError
@@ -74,6 +75,14 @@ class Output:
         # Python's collector spent its time on.
         self._timeline = array("q")
 
+    @property
+    def pieces(self) -> int:
+        """How many pieces were shown: what `batches` cut into several is one."""
+        cut = sum(
+            a[:2] == b[:2] and b[2] - a[2] == PIECE_CHARS for a, b in pairwise(self._entries())
+        )
+        return self.chunks - cut
+
     def batches(self, chunks: Sequence[Chunk]) -> Iterator[Batch]:
         """Take chunks in and yield them as batches of at most about `PIECE_CHARS` characters.
 
@@ -129,9 +138,11 @@ class Output:
         if not self._timeline:
             return {}
         output = [self._choice(index, parts) for index, parts in sorted(self._choices.items())]
+        return {"output": output, "timeline": [list(entry) for entry in self._entries()]}
+
+    def _entries(self) -> Iterator[tuple[int, ...]]:
         numbers = iter(self._timeline)
-        timeline = [list(entry) for entry in zip(numbers, numbers, numbers, strict=True)]
-        return {"output": output, "timeline": timeline}
+        return zip(numbers, numbers, numbers, strict=True)
 
     def _choice(self, index: int, parts: Mapping[str, list[str]]) -> dict[str, Any]:
         choice: dict[str, Any] = {"index": index}

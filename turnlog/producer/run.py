@@ -76,7 +76,7 @@ class Run:
         self._beat_ns = 0
         self._ttft_us: int | None = None
         self._entered = False
-        self._is_partial = False
+        self._is_partial = self._counted = False
         self._ending = False
         self._open = False
 
@@ -120,7 +120,7 @@ class Run:
         return self
 
     async def take_over(
-        self, producer_id: str, began_us: int, shown: Output | None, reason: str = "handover"
+        self, producer_id: str, began_us: int, shown: Output | None, counted: bool = False
     ) -> Self:
         """Go on with a run that another writer began, in the place of entering it.
 
@@ -131,7 +131,7 @@ class Run:
             began_us: when it began, UTC microseconds.
             shown: what it has shown so far; None where that cannot be read, so that its end says
                 what came since, or what the response says.
-            reason: why, without content.
+            counted: the other writer's usage stands in the log: the end books none.
 
         Raises:
             Unavailable: it was not accepted; the run is still the other writer's.
@@ -144,10 +144,11 @@ class Run:
         own = {
             "previous_epoch": self._fields.common["writer_epoch"] - 1,
             "previous_producer": producer_id,
-            "reason": reason,
+            "reason": "handover",
         }
         self.position = await self._events.put("run.taken_over", own)
         self._output, self._is_partial = shown or Output(), shown is None
+        self._counted = counted
         self._began_us = began_us
         self._beat_ns = time.perf_counter_ns()
         self._began_ns = self._beat_ns - time.time_ns() + 1000 * began_us
@@ -470,7 +471,8 @@ class Run:
                 self._ending = False
         else:
             ended = self._events.put(name, body, content)
-        return ended, self._events.put("usage.recorded", ending.usage)
+        used = ended if self._counted else self._events.put("usage.recorded", ending.usage)
+        return ended, used
 
     def _last_events(self, ending: Ending) -> tuple[asyncio.Future[Position], ...]:
         """Write the end of a run that was never begun, so that nothing in it is large."""

@@ -1,5 +1,6 @@
 """The life cycle of a run over HTTP: what is durable when, who may end it, and who looks alive."""
 
+import asyncio
 import http.client
 import json
 import time
@@ -8,15 +9,21 @@ from typing import Any
 
 import pytest
 
+from serve.appending.seen import Patient
+from serve.doors.life import Life, Lives
+from serve.doors.run_fields import ENDS, digest, read_fields
 from serve.runs_api import run_content, run_summary
 from serve.views import wait_for
+from sinks.redis import connect_async
 from tests.serve.doors.door import Answer, Door, eventually, new_key, running_door
+from tests.streams.log import write
 from turnlog.apikeys import Role
 from turnlog.config import Config
 from turnlog.events import decode
 from turnlog.ids import new_id
 from turnlog.kafka import read_all
 from turnlog.keeper_client import create
+from turnlog.producer.writer import natural_event_id
 
 ORG = "runs-door"
 
@@ -332,11 +339,73 @@ def test_another_process_says_where_and_takes_over_what_was_lost(
 
     eventually(is_taken)
     assert taken[0].json.get("title") == "elsewhere"
+    # A client that counts its pieces hears which were lost with the process, and which were not.
+    assert client.post(f"/{mine}/chunks", {"first": 3, "chunks": ["!"]}).status == 409
+    again = client.post(f"/{mine}/chunks", {"first": 0, "chunks": ["Bon", "jour", "!"]})
+    assert again.json == {"run": mine, "chunks": 3, "noted": 3}
     assert client.post(f"/{mine}/complete", {}).json["status"] == "completed"
     assert not wait_for(stack, ["runs", "usage", "packs", "locator"])
     summary = run_summary(stack, ORG, mine)
     assert (summary["status"], summary["output"]) == (
         "completed",
-        [{"index": 0, "text": "Bonjour"}],
+        [{"index": 0, "text": "Bonjour!"}],
     )
     client.post(f"/{run}/cancel")
+
+
+SAID: dict[str, Any] = {"response": "Bonjour", "usage": {"input_uncached": 5, "output_text": 2}}
+
+
+def ending(config: Config, run: str, reached: str) -> None:
+    """Do what a process does that dies before it can answer `complete`."""
+
+    async def announced() -> Life:
+        redis = connect_async(config, 5)
+        lives = Lives(redis, Patient())
+        life, _ = await lives.find(ORG, run)
+        assert life is not None
+        call = digest({"how": "complete", **read_fields(SAID, ENDS["complete"])})
+        await lives.write(ORG, run, life._replace(ended=call))
+        await redis.aclose()
+        return life
+
+    life = asyncio.run(announced())
+    body = {
+        **life.common,
+        "producer_id": new_id("producer"),
+        "producer_epoch": 1,
+        "occurred_at_us": life.began_us + 1,
+    }
+    events = {
+        "run.completed": body | {"seq": 9, "status": "completed"},
+        "usage.recorded": body | {"seq": 0, "sign": 1, "quality": "measured"} | SAID["usage"],
+    }
+    for name, given in events.items():
+        if reached in (name, "both"):
+            write(config, [(name, given | {"event_id": natural_event_id(name, given)})])
+
+
+@pytest.mark.parametrize("reached", ["both", "run.completed", "usage.recorded", "nothing"])
+def test_an_end_whose_answer_was_lost_with_its_process_is_booked_once(
+    client: Client, stack: Config, reached: str
+) -> None:
+    with running_door(stack, TURNLOG_CLIENT_IDLE_S="2") as lost:
+        run = Client(lost, usable_key(lost, stack)).begin(provider="openai")
+        ending(stack, run, reached)
+        lost.process.kill()
+        lost.process.wait()
+    answers: list[Answer] = []
+
+    def is_ended() -> bool:
+        answers.append(client.post(f"/{run}/complete", SAID))
+        return answers[-1].status == 200
+
+    eventually(is_ended)
+    assert answers[-1].json["outcome"] == ("duplicate" if reached == "both" else "accepted")
+    assert client.post(f"/{run}/complete", SAID).json["outcome"] == "duplicate"
+    for other in (f"/{run}/cancel", f"/{run}/chunks"):
+        assert client.post(other, ["x"] if other.endswith("chunks") else {}).status == 409
+    assert not wait_for(stack, ["runs", "usage"])
+    summary = run_summary(stack, ORG, run)
+    used = summary["usage"]
+    assert (summary["status"], used["input_uncached"], used["output_text"]) == ("completed", 5, 2)

@@ -58,6 +58,7 @@ def test_a_huge_chunk_is_cut_into_pieces_that_fit_frames() -> None:
     batches = list(output.batches([Chunk(5, 0, "text", text)]))
     assert [batch.body["chars"] for batch in batches] == [PIECE_CHARS, PIECE_CHARS, 7]
     assert output.content()["output"] == [{"index": 0, "text": text}]
+    assert (output.chunks, output.pieces) == (3, 1)
 
 
 def test_nothing_shown_is_no_content() -> None:
